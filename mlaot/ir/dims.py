@@ -102,7 +102,7 @@ class Expr:
 
 
 Dim = int | Expr
-NOMINAL = 64  # what a named dim is taken for where costs are compared
+NOMINAL = 64  # stands for a named dim where costs are compared
 
 
 @cache

@@ -1,8 +1,8 @@
 """Nodes and graphs: hash-consed, with union-find in place of rewriting uses.
 
-A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions vanish as
-they are made. A better equal of a node is *forwarded* to: ``find`` follows the links, nothing is deleted. ``text.py``
-has the text form, with one node a line.
+A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions never
+arise. A rewrite *forwards* a node to an equal, better one: ``find`` follows the links, and nothing is deleted.
+``text.py`` has the text form, with one node a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPS: dict[str, Op] = {}
 
 @dataclass(frozen=True)
 class Use:
-    """A node whose arguments come in ``layouts``; ``extents`` of their labels; ``wanted``: the order of the result."""
+    """A node with arguments in ``layouts``, the ``extents`` of their labels, and the ``wanted`` order of its result."""
 
     node: Node
     layouts: tuple[Labels, ...]
@@ -53,7 +53,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Axes:
-    """``of`` gives the map of a node; ``form`` the op in another layout, or None where it cannot be done in that.
+    """``of`` returns the map of a node; ``form`` the op in another layout, or None where it has no such form.
 
     ``elementwise``: each element of the result is computed from the elements of the arguments at its place.
     ``reduces``: the op makes one value of all those along some axes, in any order of them.
@@ -67,9 +67,10 @@ class Axes:
 
 @dataclass(frozen=True)
 class Index:
-    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
+    """The ``argument`` of an op that holds indices, their ``range(*types, **attrs)``, and what happens to ``others``.
 
-    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
+    A module refuses a caller's integers out of range; ``others`` says what the op does with those that a model
+    computes.
     """
 
     argument: int
@@ -142,7 +143,7 @@ class Op:
 class Node:
     """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
 
-    ``origin``: the part of the model that it was made for, such as ``blocks.3.qkv``, if known. Names come from it.
+    ``origin`` names the part of the model that the node is for, such as ``blocks.3.qkv``; kernels get names from it.
     """
 
     __slots__ = ("args", "attrs", "forwarded", "graph", "op", "origin", "type")
@@ -174,7 +175,7 @@ class Node:
 class Graph:
     """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read.
 
-    ``origin`` is what nodes are made for from now on.
+    New nodes take ``origin`` as theirs.
     """
 
     text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
@@ -185,7 +186,7 @@ class Graph:
         self.inputs: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
-        self.verified: set[Node] = set()  # of the right type: what they are made of keeps its type when forwarded
+        self.verified: set[Node] = set()  # checked once: arguments keep their types when they are forwarded
         self._table: dict[object, Node] = {}
         self._links = 0
         self._order: tuple[object, list[Node]] = (None, [])

@@ -1,4 +1,4 @@
-"""What integers may be that name elements of an axis, and which elements of an input are such integers."""
+"""Ranges of integers that are indices into an axis, and the elements of inputs that are such integers."""
 
 from __future__ import annotations
 

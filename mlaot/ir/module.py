@@ -1,4 +1,4 @@
-"""What a declaration becomes: named entry graphs over shared parameters."""
+"""A module under compilation: named entry graphs over shared parameters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mlaot.settings.options import DEFAULTS, Options
 class Quantized:
     """A product that is computed with bytes.
 
-    ``shape``: how many products are added, for how many channels. ``error``: the root mean square of what rounding took
-    from the weights, as a share of theirs. ``range``: of what is multiplied with them; None where each call finds its
-    own.
+    ``shape``: how many products each sum adds, and for how many channels. ``error``: the root mean square error of the
+    rounded weights, relative to that of the weights. ``range``: that of the activations; None where each call computes
+    its own.
     """
 
     weight: str

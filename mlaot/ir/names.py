@@ -1,4 +1,4 @@
-"""What names of users must be, wherever one is given. What C makes of them is the concern of lower/identifiers.py."""
+"""Check the names that users choose. ``lower/identifiers.py`` makes identifiers of C from them."""
 
 from __future__ import annotations
 

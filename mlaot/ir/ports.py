@@ -15,8 +15,8 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 Shape = tuple[int | str, ...]
-LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
-BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
+LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more
+BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of numbers in -1..1 that the dtype holds exactly
 
 
 @dataclass(frozen=True)

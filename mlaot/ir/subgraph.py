@@ -1,8 +1,8 @@
 """A closed graph as an attribute of a node: the body of a loop, a branch. What it captures are operands of the node.
 
 Inputs and outputs go by position; their names mean nothing. Equal structure, constants' bits included, is equality, so
-nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` is never changed: whoever rewrites it
-rewrites a copy and makes a new one.
+nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` never changes: to rewrite it, rewrite
+its ``copy`` and make a new ``Subgraph``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class Subgraph:
     def inline(self, graph: Graph, args: Sequence[Node]) -> list[Node]:
         """Copy this subgraph into ``graph`` on ``args``; return its outputs."""
         return inline(self.graph, args, graph)
+
+    def copy(self) -> Graph:
+        """Return a copy of the graph, which may be rewritten."""
+        return Subgraph.of(self.graph.name, self.inputs, self.inline).graph
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subgraph) and self.key == other.key

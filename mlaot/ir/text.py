@@ -157,7 +157,7 @@ class Line:
 
 @dataclass
 class Block:
-    """The lines of one graph; ``inputs``: their names in order, where its head has them."""
+    """The lines of one graph; ``inputs`` are the names of its inputs in order, where its head has them."""
 
     name: str
     inputs: list[str] | None

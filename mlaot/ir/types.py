@@ -70,7 +70,7 @@ BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d is not bf16}
 
 @dataclass(frozen=True)
 class Type:
-    """What a node's value is: ``dtype`` and ``shape``; a scalar has the shape ``()``."""
+    """The type of a node's value: ``dtype`` and ``shape``; a scalar has the shape ``()``."""
 
     dtype: DType
     shape: tuple[Dim, ...] = ()
@@ -90,7 +90,7 @@ class Type:
 
 @dataclass(frozen=True)
 class TupleType:
-    """What a node with several results is; each is read by the op ``result``."""
+    """The type of a node with several results; the op ``result`` reads each."""
 
     items: tuple[Type, ...]
 
@@ -100,7 +100,7 @@ class TupleType:
     __repr__ = __str__
 
 
-KEPT = 1 << 20  # bytes of a constant up to which it is compared as it is, beyond by a digest
+KEPT = 1 << 20  # bytes of a constant; larger ones are compared by a digest
 
 
 class Literal:

@@ -1,4 +1,4 @@
-"""What all families of ops stand on: repeating along axes, its transpose, the sum, and constants of a type.
+"""The base of all families of ops: broadcasting, its transpose, the sum, and constants of a type.
 
 ``Op`` itself, one object that carries everything the compiler knows about one kind of computation, is in
 ``mlaot.ir.graph``, beside the nodes that it is the op of.
@@ -154,7 +154,7 @@ def scalar_type(dtype: DType) -> Type:
 
 
 class Transforms:
-    """What an op with subgraphs, or one that is written as other ops, takes of ``mlaot.transforms``, which sets it."""
+    """Functions of ``mlaot.transforms``, which sets them here, for ops with subgraphs or composed of other ops."""
 
     batch_into: Callable[[Graph, Graph, Sequence[tuple[Node, bool]], Dim], list[tuple[Node, bool]]]
     pullback: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node | None]]

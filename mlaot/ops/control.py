@@ -4,9 +4,10 @@
     while(*consts, *carries; condition, body)      condition(consts, carries) -> bool, body(consts, carries) -> carries
     cond(pred, *operands; then, otherwise)      then(operands) -> results
 
-Each gives a tuple, read by ``result``. A ``scan`` that may be differentiated hands out its carries as it found them as
-further ys (``saving``): the reverse pass is a scan the other way that starts each round from them. A batching rule of
-these ops gives the list of its results, each with the flag whether it is batched, in place of one node.
+Each returns a tuple, read by ``result``. A ``scan`` that may be differentiated hands out the incoming value of each
+carry as a further y (``saving``): the backward pass is a scan the other way that starts each round from these. A
+batching rule of these ops returns the list of its results, each with the flag whether it is batched, in place of one
+node.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mlaot.ops.comparison import where
 from mlaot.ops.indexing import mark_unchecked
 from mlaot.ops.reduction import max_
 
-Function = Callable[..., tuple[Array, ...]]  # a subgraph as the references get it
+Function = Callable[..., tuple[Array, ...]]  # a subgraph as references call it
 Value = tuple[Node, bool]
 Cotangents = tuple[Node | None, ...]
 

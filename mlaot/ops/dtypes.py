@@ -1,4 +1,4 @@
-"""Which dtypes an op takes: type rules that say so."""
+"""Type rules that state which dtypes an op takes."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _index_range(x: Type, size: Dim | None, wraps: bool, ignored: int | None) ->
     return None if size is None else IndexRange(size, wraps, ignored)
 
 
-# What the front end knows of integers that no op above takes for indices, or takes for others: labels of classes.
+# A note of the front end on integers that no op above reads as indices, or as other ones: labels of classes.
 # Without a size they may be anything, whatever reads them.
 index: Op = Op(
     "index",

@@ -1,4 +1,4 @@
-"""What kind of node a node is: a view, a stored value, a scalar that costs nothing, elementwise, a move."""
+"""Kinds of nodes: views, stored values, scalars that cost nothing, elementwise nodes, moves, reductions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Products of numbers of 8 bits: how they are rounded to bytes, and sums of products of bytes, four at a time.
+"""Quantization to 8 bits, and sums of products of bytes, four at a time.
 
-The form that instructions for it take (``vpdpbusd`` of AVX-512 VNNI): the one operand unsigned, the other signed, four
-neighbours of a sum in a word of 32 bits, and 32-bit sums, which are exact.
+Operands have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other signed, four
+neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Values of which most elements are zero: the declaration, and the products with a matrix that pass over the zeros.
+"""Values of which most elements are zero: their declaration, and products with a matrix that skip the zeros.
 
-``x`` [.., n] with any axes in front; a matrix has an axis of n, which ``axis`` names, and one of m. What is zero adds
+``x`` is [.., n] with any axes in front; a matrix has the axis ``axis`` of n elements and one of m. Zeros of x add
 nothing, also where the matrix holds an infinity or nan.
 """
 

@@ -22,6 +22,6 @@ def everywhere(graph_pass: Callable[[Graph], None], graph: Graph) -> None:
 
 
 def _run_on_copy(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy = body.copy()
     everywhere(graph_pass, copy)
     return Subgraph(copy)

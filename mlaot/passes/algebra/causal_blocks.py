@@ -26,6 +26,7 @@ from mlaot.ir.graph import topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import axes_of
 from mlaot.ops.comparison import where
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
@@ -145,8 +146,7 @@ def _is_without_effect(chain: _Chain) -> bool:
 
 def _axes(node: Node, places: dict[Node, Axes]) -> Axes | None:
     """Map the rows and the columns of the scores to axes of a node, from their ``places`` in its arguments."""
-    assert node.op.axes is not None, f"bug in mlaot: {node} is not followed"
-    map_ = node.op.axes.of(node)
+    map_ = axes_of(node)
     args = {a.find(): i for i, a in enumerate(node.args) if a.find() in places}
     if node.op.reduces:
         rows, columns = places[node.arg(0)]
@@ -243,8 +243,7 @@ def _compute_in_blocks(chain: _Chain) -> Node:
 
 def _resize(node: Node, args: Sequence[Node], shape: tuple[Dim, ...]) -> Node:
     """Make the node again over arguments of other extents; its result has the shape ``shape``."""
-    assert node.op.axes is not None, f"bug in mlaot: {node} is not followed"
-    axes = node.op.axes.of(node)
+    axes = axes_of(node)
     result = laid_out(node, list(map(Laid, args, axes.args)), extents=dict(zip(axes.result, shape, strict=True)))
     assert result is not None, f"bug in mlaot: {node} of other extents"
     return result.node

@@ -54,12 +54,7 @@ def multiply_parts(node: Node) -> Node | None:
 
 def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
     """Slice ``x`` along a label; return it as it is where it has no such label."""
-    if label not in labels:
-        return x
-    axis = labels.index(label)
-    first = [start if i == axis else 0 for i in range(x.type.rank)]
-    shape = x.type.shape
-    return st.slice_(x, start=tuple(first), size=(*shape[:axis], size, *shape[axis + 1 :]), step=(1,) * x.type.rank)
+    return st.part(x, labels.index(label), start, size) if label in labels else x
 
 
 @pass_over("graphs", after=("contract",))

@@ -82,7 +82,7 @@ RULES: dict[Op, Callable[[Node, Sequence[int]], Replacement]] = {scan: _scan, wh
 
 def _keep_results(body: Subgraph, outputs: Iterable[int]) -> Graph:
     """Copy ``body`` with the results ``outputs`` alone, and eliminate what they do not need."""
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy = body.copy()
     copy.outputs = {f"r{i}": copy.outputs[f"r{i}"] for i in outputs}
     dead_code(copy)
     return copy

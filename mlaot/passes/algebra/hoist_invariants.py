@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, users
 from mlaot.ir.dims import assumed, product
@@ -28,8 +29,6 @@ from mlaot.ops.kinds import base_of, is_free, is_stored
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.transforms.batch import Value, batch_into
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pass_over("graphs", after=("contract",))
@@ -101,7 +100,7 @@ class _Loop:
 def _hoist(node: Node) -> list[Node]:
     """Compute the results of a scan with work moved before and after it."""
     body, consts, carries = (node.attrs[key] for key in ("body", "consts", "carries"))
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy: Graph = body.copy()
     inputs, args = list(copy.inputs.values()), [a.find() for a in node.args]
     pairs = list(zip(inputs, args, strict=True))
     parts = (dict(pairs[:consts]), dict(pairs[consts : consts + carries]), dict(pairs[consts + carries :]))
@@ -305,7 +304,7 @@ def _sum_rounds(loop: _Loop, part: Node, stacks: dict[Node, Node]) -> Node:
     first, second, out = red.parse_spec(part.attrs["spec"])
     (a, a_varies), (b, b_varies) = loop.outside([part.arg(0), part.arg(1)], stacks)
     if a_varies and b_varies:
-        new = next(c for c in LETTERS if c not in part.attrs["spec"])
+        new = next(c for c in ascii_lowercase if c not in part.attrs["spec"])
         return red.contract(a, b, spec=f"{new}{first},{new}{second}->{out}")
     a = red.sum_(a, axes=(0,)) if a_varies else a
     b = red.sum_(b, axes=(0,)) if b_varies else b

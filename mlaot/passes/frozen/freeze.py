@@ -199,6 +199,17 @@ def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) 
     }
 
 
+def split_product(node: Node, is_fixed: IsFixed) -> tuple[Node, Node, str, str, str] | None:
+    """Return the varying and the fixed operand of a contraction, their labels and those of the result."""
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    match [is_fixed(a) for a in node.args]:
+        case [False, True]:
+            return node.arg(0), node.arg(1), first, second, out
+        case [True, False]:
+            return node.arg(1), node.arg(0), second, first, out
+    return None
+
+
 def _scale_product(
     product_: Node, scale: Node, is_fixed: IsFixed, scale_weights: Callable[[Node, Node], Node | None]
 ) -> Node | None:

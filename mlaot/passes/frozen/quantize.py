@@ -40,7 +40,7 @@ from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values
+from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import BYTES_EXTENT
 
@@ -111,13 +111,10 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
     """Describe a product whose operands bytes can stand for; None for other nodes."""
     if node.op is not red.contract or node.type.dtype is not f32:
         return None
-    fixed = [is_fixed(a) for a in node.args]
-    if fixed[0] == fixed[1]:
+    operands = split_product(node, is_fixed)
+    if operands is None:
         return None
-    first, second, out = red.parse_spec(node.attrs["spec"])
-    x, w, labels, weight_labels = node.arg(0), node.arg(1), first, second
-    if fixed[0]:
-        x, w, labels, weight_labels = w, x, second, first
+    x, w, labels, weight_labels, out = operands
     sizes = dict(zip(weight_labels, w.type.shape, strict=True))
     summed = [c for c in weight_labels if c not in out]
     channels = [c for c in weight_labels if c in out and c not in labels]

@@ -14,6 +14,7 @@ work reads the gates. Bit-exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,6 @@ from mlaot.schedule.tuning import MAX_GATES
 
 Array = np.ndarray[Any, Any]
 Place = Callable[[Node, Array], Node | None]  # returns the input that holds the rearranged value of a weight
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pass_over("module", after=("freeze", "hoist_invariants", "quantize"))
@@ -144,7 +143,7 @@ def _split_product(node: Node, i: int, units: int, value: Array, place: Place) -
     """Compute the product with the gates along an axis of their own, the last but one."""
     *labels, out = red.parse_spec(node.attrs["spec"])
     axis = labels[i].index(out[-1])
-    gate = next(c for c in LETTERS if c not in node.attrs["spec"])
+    gate = next(c for c in ascii_lowercase if c not in node.attrs["spec"])
     rows = np.moveaxis(value, axis, -1)
     weight = place(node.arg(i), np.ascontiguousarray(rows.reshape(*rows.shape[:-1], -1, units)))
     if weight is None:
@@ -173,7 +172,7 @@ def _part_of_gate(x: Node, number: int, node: Node, new: Node, parts: Mapping[tu
 def _split_in_loop(node: Node, weights: Mapping[Node, Array], place: Place) -> Node:
     """Split the gates of the products in a loop's body; only the loop's constants are weights."""
     body, consts = node.attrs["body"], node.attrs["consts"]
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy: Graph = body.copy()
     args = [a.find() for a in node.args]
     inputs = list(copy.inputs.values())
     loop_weights = {n: weights[a] for n, a in zip(inputs[:consts], args[:consts], strict=True) if a in weights}

@@ -42,7 +42,7 @@ from mlaot.ops.axes import regrouped
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
+from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_FILLINGS
@@ -222,13 +222,10 @@ class _Layout:
 
     def contraction(self, node: Node) -> Node | Blocked | None:
         """Convert a product with fixed weights."""
-        fixed = [self.is_fixed(a) for a in node.args]
-        if fixed[0] == fixed[1] or node.type.dtype.kind != "f":
+        operands = split_product(node, self.is_fixed)
+        if operands is None or node.type.dtype.kind != "f":
             return None
-        first, second, out = red.parse_spec(node.attrs["spec"])
-        x, w, labels, weight_labels = node.arg(0), node.arg(1), first, second
-        if fixed[0]:
-            x, w, labels, weight_labels = w, x, second, first
+        x, w, labels, weight_labels, out = operands
         form = self.blocked.get(x) or (self.blocked.get(x.arg(0)) if x.op is st.reshape else None)
         if form is not None and not all(map(isfinite, form.added)):
             return None

@@ -19,7 +19,7 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import Label, regrouped, without
+from mlaot.ops.axes import Label, axes_of, regrouped, without
 from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
@@ -108,8 +108,7 @@ def past_one_element(node: Node) -> Node | None:
 
 def _drop_axes(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
     """Make a node without axes of one element of its arguments; None where its result would lack others."""
-    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
-    axes = node.op.axes.of(node)
+    axes = axes_of(node)
     bare = []
     for a, labels in zip(args, axes.args, strict=True):
         extents = dict(zip(labels, a.type.shape, strict=True))

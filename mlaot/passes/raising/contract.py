@@ -12,6 +12,8 @@ equal contractions are one node however they were written.
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import bf16, f16
 from mlaot.ops import elementwise as ew
@@ -20,15 +22,13 @@ from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
 
 def sum_of_products(node: Node) -> Node | None:
     """sum(broadcast(x) * broadcast(w)) => contract(x, w)"""
     product, axes = node.arg(0), node.attrs["axes"]
     if product.op is not ew.mul or _is_half(node):
         return None
-    labels = LETTERS[: product.type.rank]
+    labels = ascii_lowercase[: product.type.rank]
     (a, a_labels), (b, b_labels) = (_factor(product.arg(i), labels) for i in (0, 1))
     out = "".join(c for i, c in enumerate(labels) if i not in axes)
     summed = set(labels) - set(out)
@@ -105,7 +105,7 @@ def canonical_labels(node: Node) -> Node | None:
     if min(order[1], default=99) < min(order[0], default=99):
         operands.reverse()
     seen = dict.fromkeys(out + operands[0][0] + operands[1][0])
-    names = dict(zip(seen, LETTERS, strict=False))
+    names = dict(zip(seen, ascii_lowercase, strict=False))
     spec = ",".join("".join(names[c] for c in labels) for labels, _ in operands) + "->" + "".join(names[c] for c in out)
     if spec == node.attrs["spec"] and operands[0][1] is node.arg(0):
         return None
