@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mlaot.binding.interface import render_interface
+from mlaot.binding.weights import DIGEST_BYTES
 from mlaot.errors import writing
 from mlaot.lower.program import Program
 from mlaot.printing.file import kernels_file
-from mlaot.printing.interface import DIGEST_BYTES, render_interface
 from mlaot.report.facts import facts_text
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings import FACTS, WEIGHTS

@@ -6,6 +6,7 @@ C's. A wheel of mlaot brings them compiled to Python as well, which takes Jinja 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jinja2
+
+
+INCLUDE = re.compile(r'^#include "(runtime/\w+\.[ch])"\n', re.MULTILINE)
 
 
 @cache
@@ -71,6 +75,20 @@ def _templates() -> Traversable:
 def render(template: str, /, **context: object) -> str:
     """Render ``templates/<template>`` with ``context``."""
     return environment().get_template(template).render(**context)
+
+
+def with_runtime(text: str) -> str:
+    """C with the files of ``templates/runtime`` in place of the first ``#include`` of each: one file to compile."""
+    included = set()
+
+    def content(include: re.Match[str]) -> str:
+        name = include[1]
+        if name in included:
+            return ""
+        included.add(name)
+        return INCLUDE.sub(content, template_text(name).replace("#pragma once\n\n", ""))
+
+    return re.sub(r"\n{3,}", "\n\n", INCLUDE.sub(content, text))
 
 
 def macros(template: str, /, **context: object) -> Any:

@@ -24,7 +24,7 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import assumed
 from mlaot.lower.program import Buffer, Kernel, Program
 from mlaot.printing.file import candidates_file
-from mlaot.render import render
+from mlaot.render import render, with_runtime
 from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.cost import is_light, rank_schedules
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
@@ -101,7 +101,7 @@ def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
 def this_machine(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
     """Those of ``isas`` that a module uses on this machine, the best last; ``words``: one that multiplies bytes."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
-        library = _library(render("has.c.j2"), BASE, Path(folder), command)
+        library = _library(with_runtime(render("has.c.j2")), BASE, Path(folder), command)
 
         def is_here(machine: Machine) -> bool:
             needs = machine.condition(words=words)

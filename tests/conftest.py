@@ -17,7 +17,7 @@ from cmake import CMAKE_BIN_DIR
 import mlaot
 from mlaot.nn import init
 
-from . import verified
+from . import instrumented, verified
 
 # Tests start thousands of interpreters: as for users, none compiles what another has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -31,6 +31,9 @@ os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
 # On a slow machine, too, commands print what tests expect.
 os.environ["MLAOT_PATIENCE"] = "inf"
 verified.install()
+# Graphs and nests are many objects that live long: the collector need not look at them after every 700 of them.
+gc.set_threshold(20_000, 20, 20)
+instrumented.install()
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -59,6 +62,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     module = item.getparent(pytest.Module)
     for generator, state in module.stash[GENERATORS] if module is not None else ():
         generator.state = state
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a module's last test, keep from the collector what caches hold: it is there to the end, too."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

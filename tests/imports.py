@@ -21,6 +21,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"generate": ("mlaot.generate",), "bisect": ("mlaot.bisect", "mlaot.bisect_nests")},
     {"files": ("mlaot.files",), "interpret": ("mlaot.interpret",)},
     {"report": ("mlaot.report",)},
+    {"binding": ("mlaot.binding",)},
     {"printing": ("mlaot.printing",)},
     {"lower": ("mlaot.lower",)},
     {"passes": ("mlaot.passes",), "loading": ("mlaot.loading",), "mlaot": ("mlaot.__init__",)},

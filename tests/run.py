@@ -1,4 +1,4 @@
-"""Every check of the project, from bare Python: ruff, mypy, pytest, in this order, until one fails.
+"""Every check of the project, from bare Python: ruff, and if it finds nothing, pytest with mypy beside it.
 
     python tests/run.py               # all
     python tests/run.py tests/build   # further arguments go to pytest
@@ -12,22 +12,39 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import venv
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv-test"
 
 
-def run(*command: str | Path) -> None:
-    """Run one command in the root of the project; end with its status where it fails."""
-    print("$", *command, flush=True)
+def start(*command: str | Path, output: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """Start one command in the root of the project; what it prints goes to ``output``, or to the terminal."""
     path = os.pathsep.join([str(bin_folder()), os.environ.get("PATH", "")])  # cmake and ninja of the environment
-    status = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, env=os.environ | {"PATH": path}, check=False
-    ).returncode
-    if status:
+    words, env = [str(word) for word in command], os.environ | {"PATH": path}
+    return subprocess.Popen(words, cwd=ROOT, env=env, stdout=output, stderr=output)
+
+
+def run(*command: str | Path) -> None:
+    """Run one command; end with its status where it fails."""
+    print("$", *command, flush=True)
+    if status := start(*command).wait():
         raise SystemExit(status)
+
+
+def run_both(quiet: Sequence[str | Path], command: Sequence[str | Path]) -> None:
+    """Run two commands at once; print the output of ``quiet`` after that of ``command``. End where one fails."""
+    print("$", *command, flush=True)
+    with tempfile.TemporaryFile() as output, start(*quiet, output=output) as beside, start(*command) as process:
+        statuses = process.wait(), beside.wait()
+        output.seek(0)
+        print("$", *quiet, f"\n{output.read().decode()}", end="", flush=True)
+    if any(statuses):
+        raise SystemExit(next(filter(None, statuses)))
 
 
 def bin_folder() -> Path:
@@ -49,12 +66,12 @@ def environment() -> Path:
 
 
 def main() -> None:
-    """ruff, mypy, pytest."""
+    """ruff; then mypy and pytest, since mypy has no work for a second core."""
     python = environment()
     run(python, "-m", "ruff", "check", ".")
-    run(python, "-m", "mypy")
     # One worker more than the two cores that there are at least: tests wait for processes of theirs.
-    run(python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", *sys.argv[1:])
+    tests: list[str | Path] = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", *sys.argv[1:]]
+    run_both([python, "-m", "mypy"], tests)
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ def describe_model(settings: Settings, model: Model, graph: bool) -> Data:
 
 def describe_program(program: Program) -> Data:
     """The module's own ``info``, and what is seen before it is compiled only."""
+    from mlaot.binding.extents import shown
+    from mlaot.binding.tables import describe
     from mlaot.files import program_files
-    from mlaot.printing.extents import shown
-    from mlaot.printing.interface import describe
 
     entries = [procedure.entry for procedure in program.procedures]
     return {
@@ -98,9 +98,9 @@ def describe_kernel(kernel: Kernel) -> Data:
 
     Bytes are those of all arrays that it reads or writes, each counted once; operations are counted for contractions.
     """
+    from mlaot.binding.extents import shown
     from mlaot.ir import DTYPES
     from mlaot.ir.dims import Dim, product
-    from mlaot.printing.extents import shown
 
     flops = None
     found = kernel.contraction

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mlaot.binding.extents import Extents
 from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
@@ -26,7 +27,6 @@ from mlaot.lower.program import Port, Program
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
 from mlaot.onnx.declare import declare, element_type, graph_inputs, port_name
 from mlaot.onnx.values import Unsupported, numpy_dtype
-from mlaot.printing.extents import Extents
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.settings.options import Options

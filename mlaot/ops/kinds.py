@@ -78,21 +78,16 @@ def base_of(node: Node) -> Node:
 def adjacent(node: Node) -> int | None:
     """Return the axis along which elements are neighbours in memory; None where that is not plain to see."""
     node = node.find()
-    if node.op not in (st.transpose, st.slice_, st.reshape, st.broadcast):
+    if node.op.view is None or node.op in (st.take, st.item):
         return node.type.rank - 1
-    inner = adjacent(node.arg(0))
+    inner, last = adjacent(node.arg(0)), node.type.rank - 1
     if inner is None or inner < 0:
         return None
-    if node.op is st.transpose:
-        return int(node.attrs["perm"].index(inner))
-    if node.op is st.broadcast:
-        return int(node.attrs["axes"][inner])
-    if node.op is st.slice_:
-        return inner if node.attrs["step"][inner] == 1 else None
-    last = node.type.rank - 1
-    if last < 0:
-        return None
-    return last if inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None
+    if node.op is st.reshape:
+        return last if last >= 0 and inner == node.arg(0).type.rank - 1 and node.type.shape[last] != 1 else None
+    far = 1 << 40  # no axis but one is as near as its neighbours
+    seen = node.op.view(node, [1 if axis == inner else far + axis for axis in range(node.arg(0).type.rank)])
+    return max((axis for axis, stride in enumerate(seen.strides) if stride == 1), default=None)
 
 
 def root_of(node: Node) -> Node:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
+from mlaot.binding.methods import type_text
+from mlaot.binding.tables import describe
 from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.program import Entry, ExtensionModule, Port, Program
-from mlaot.printing.interface import describe
-from mlaot.printing.methods import type_text
 
 LEAVES = ("const", "input")  # what no code is made for
 

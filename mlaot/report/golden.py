@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.declaration import Reference
@@ -22,7 +23,6 @@ from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule, Golden
 from mlaot.passes.frozen.quantize import split_sample
-from mlaot.printing.methods import HIDDEN
 from mlaot.transforms.batch import draws
 
 SAMPLES = 32  # elements of an output that are kept

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mlaot.binding import tables
 from mlaot.lower import identifiers, lower, program
-from mlaot.printing import interface
 
 from .names import check, report, run
 
@@ -24,7 +24,7 @@ def test_names_and_settings_work_or_are_refused_in_one_line(tmp_path: Path) -> N
 
 def test_a_name_that_c_refuses_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail: dims that keep their names are no C now and then."""
-    for module in (identifiers, interface, lower, program):
+    for module in (identifiers, tables, lower, program):
         monkeypatch.setattr(module, "dim_name", lambda name: name)
     for seed in range(100):
         case = run(seed, "model", tmp_path)

@@ -16,12 +16,12 @@ import pytest
 
 import mlaot
 from mlaot import optim
+from mlaot.binding.c_library import words_of
+from mlaot.binding.interface import render_interface
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.errors import MlaotError
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
-from mlaot.printing.c_library import words_of
-from mlaot.printing.interface import render_interface
 from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, CC, Array, guarded, guarded_array

@@ -15,10 +15,10 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
+from mlaot.binding.state import tensors_head
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
-from mlaot.printing.interface import tensors_head
 from mlaot.settings.options import Options
 
 from .. import projects

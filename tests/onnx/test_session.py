@@ -15,12 +15,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from mlaot.build.toolchain import compile_module, find_toolchain
+from mlaot.build.toolchain import find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.onnx.declare import declare
 from mlaot.settings.options import Options
 
+from .. import instrumented, projects
 from ..runtime.models import FLAGS, WARNINGS, load
 
 
@@ -43,9 +44,10 @@ def nn(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     program = compile_model(declare(model(), {}), "shipped.nn", Options(isas=("base",)))
     write(program_files(program), folder)
     source = str(folder / "nn.c")
-    warned = [*find_toolchain().command, *FLAGS.split(), *WARNINGS.split(), "-fsyntax-only", source]
+    options = [*FLAGS.split(), *WARNINGS.split(), f"-I{instrumented.TEMPLATES}", "-fsyntax-only"]
+    warned = [*find_toolchain().command, *options, source]
     subprocess.run(warned, check=True)
-    compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_toolchain())
+    projects.compile_quickly(folder, "nn", ("base",), folder / "nn.abi3.so", False)
     return load(folder / "nn.abi3.so")
 
 

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from mlaot.binding.interface import render_interface
 from mlaot.ir.indices import IndexRange
 from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
-from mlaot.printing.interface import render_interface
 from mlaot.settings.options import Options
+
+from .. import instrumented
 
 ISAS = ("base", "v3", "v4")
 FLAGS = "-std=gnu11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"
@@ -350,14 +352,16 @@ def write_files(module: ExtensionModule, kernels: str, folder: Path, abi: str = 
     for name, data in render_interface(module).items():
         (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     compiler = [os.environ.get("CC", "cc"), *FLAGS.split(), *WARNINGS.split(), "-c", f"-I{folder}"]
-    define = f"-DMLAOT_{abi.upper()}"
-    commands = [[*compiler, define, str(folder / f"{stem}.c"), "-o", str(folder / f"{stem}.o")]]
+    options = [*instrumented.options(), f"-DMLAOT_{abi.upper()}"]
+    commands = [[*compiler, *options, str(folder / f"{stem}.c"), "-o", str(folder / f"{stem}.{abi}.o")]]
     for isa in module.isas:
         source = folder / f"{stem}_{isa}.c"
         source.write_text(kernels.replace("ISA", isa))
-        commands.append([*compiler, *ISA_FLAGS[isa].split(), str(source), "-o", str(source.with_suffix(".o"))])
+        flags = [*instrumented.FLAGS, *ISA_FLAGS[isa].split()]
+        commands.append([*compiler, *flags, str(source), "-o", str(source.with_suffix(".o"))])
     objects = [command[-1] for command in commands]
-    return [*commands, [compiler[0], "-shared", "-s", *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
+    stripped = instrumented.FLAGS or ["-s"]
+    return [*commands, [compiler[0], "-shared", *stripped, *objects, "-o", str(folder / f"{stem}.{abi}.so")]]
 
 
 def build(module: ExtensionModule, kernels: str, folder: Path, abi: str = "abi3") -> Path:

@@ -1,4 +1,4 @@
-// The threads of a Model, without a Model: POOL is the text of nn/threads.c.j2. Locks and threads stand in for CPython's.
+// The threads of a Model, without a Model: templates/runtime/threads.c. Locks and threads stand in for CPython's.
 #include <assert.h>
 #include <limits.h>
 #include <pthread.h>
@@ -19,14 +19,17 @@
 
 typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end);
 
-enum { MAX_INPUTS = 1, MAX_OUTPUTS = 1 };
+#define MAX_INPUTS 1
+#define MAX_OUTPUTS 1
+#define SHARE pool_share
+#define SHARE_APART pool_share_apart
 
 void pool_share(void *, Task *, char *const *, const ptrdiff_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t);
 void pool_share_apart(void *, Task *, char *const *, const ptrdiff_t *, ptrdiff_t, ptrdiff_t, int, ptrdiff_t, ptrdiff_t);
 
 static atomic_int locks, members;
 
-static void *PyThread_allocate_lock(void)
+void *PyThread_allocate_lock(void)
 {
     sem_t *lock = malloc(sizeof *lock);
     sem_init(lock, 0, 1);
@@ -34,7 +37,7 @@ static void *PyThread_allocate_lock(void)
     return lock;
 }
 
-static int PyThread_acquire_lock(void *lock, int wait)
+int PyThread_acquire_lock(void *lock, int wait)
 {
     assert(wait == 1);
     while (sem_wait(lock) != 0) {
@@ -42,12 +45,12 @@ static int PyThread_acquire_lock(void *lock, int wait)
     return 1;
 }
 
-static void PyThread_release_lock(void *lock)
+void PyThread_release_lock(void *lock)
 {
     sem_post(lock);
 }
 
-static void PyThread_free_lock(void *lock)
+void PyThread_free_lock(void *lock)
 {
     sem_destroy(lock);
     free(lock);
@@ -65,7 +68,7 @@ static void *started(void *given)
     return NULL;
 }
 
-static unsigned long PyThread_start_new_thread(void (*run)(void *), void *argument)
+unsigned long PyThread_start_new_thread(void (*run)(void *), void *argument)
 {
     Start *start = malloc(sizeof *start);
     *start = (Start){run, argument};
@@ -88,7 +91,7 @@ static FILE *open_below_root(const char *path, const char *mode)
 }
 
 #define fopen open_below_root
-#include POOL
+#include "runtime/threads.c"
 #undef fopen
 
 enum { COUNT = 5000, ROUNDS = 400 };

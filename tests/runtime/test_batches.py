@@ -11,7 +11,6 @@ import pytest
 
 import mlaot
 from mlaot import nn
-from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
@@ -68,7 +67,7 @@ def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("batches")
     program = compile_model(declared, "batches.nn", Options(isas=("base",)))
     write(program_files(program), folder)
-    compile_module(folder, "nn", ("base",), folder / "nn.abi3.so", find_toolchain())
+    projects.compile_quickly(folder, "nn", ("base",), folder / "nn.abi3.so", False)
     return Net(declared, shape, program, projects.load(Path(folder, "nn.abi3.so")))
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from .. import instrumented
+
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs modes, links and devices")
 X, LABEL = np.array([[1.0, 2, 3]]), np.array([1], np.int32)
 
@@ -127,6 +129,7 @@ def stat_of(found: os.stat_result | None) -> Any:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits what a process may write")
+@instrumented.unless
 def test_a_full_disk(fit: ModuleType, libraries: dict[str, Path], tmp_path: Path) -> None:
     """The old file stays, the new one is gone."""
     from .test_host import python

@@ -16,11 +16,11 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
+from mlaot.binding.fit import make_fit
+from mlaot.binding.interface import render_interface
 from mlaot.errors import MlaotError
 from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
 from mlaot.nn import functional as F
-from mlaot.printing.fit import make_fit
-from mlaot.printing.interface import render_interface
 from mlaot.settings.options import Options
 
 from .. import projects

@@ -20,6 +20,8 @@ import pytest
 
 from mlaot.render import template_text
 
+from .. import instrumented
+
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and ELF files")
 
 
@@ -77,6 +79,7 @@ def symbols(library: Path, which: str) -> str:
 
 
 @LINUX
+@instrumented.unless
 def test_stable_abi(libraries: dict[str, Path]) -> None:
     """abi3audit agrees, and PyInit is the only symbol that others see."""
     for name, library in libraries.items():
@@ -214,6 +217,7 @@ CALLS = [
 
 
 @LINUX
+@instrumented.unless
 @pytest.mark.parametrize(("name", "good", "bad"), CALLS)
 def test_no_leaks(libraries: dict[str, Path], name: str, good: str, bad: str) -> None:
     """1e5 good and 1e5 bad calls leave memory and reference counts as they were."""
@@ -222,6 +226,7 @@ def test_no_leaks(libraries: dict[str, Path], name: str, good: str, bad: str) ->
 
 
 @LINUX
+@instrumented.unless
 def test_unload(libraries: dict[str, Path]) -> None:
     """A module that is imported and dropped gives its memory back."""
     code = """

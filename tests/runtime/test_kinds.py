@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlaot.binding.interface import render_interface
 from mlaot.errors import MlaotError
 from mlaot.lower.program import Entry, Port
-from mlaot.printing.interface import render_interface
 
 from .kinds import DTYPES, SHAPES, vector
 

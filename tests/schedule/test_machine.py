@@ -19,7 +19,7 @@ from mlaot.ir import dim
 from mlaot.printing.cmake import unit_flags
 from mlaot.printing.file import kernels_file
 from mlaot.printing.helpers import preamble
-from mlaot.render import render
+from mlaot.render import render, with_runtime
 from mlaot.schedule import machine as machines
 from mlaot.schedule import tuning
 from mlaot.schedule.cost import first_level_bytes, second_level_bytes
@@ -104,7 +104,7 @@ def test_what_a_cpu_must_say() -> None:
 
 
 def test_the_c_finds_what_the_system_says(tmp_path: Path) -> None:
-    (tmp_path / "has.c").write_text(render("has.c.j2"))
+    (tmp_path / "has.c").write_text(with_runtime(render("has.c.j2")))
     subprocess.run(
         [CC, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "has.c", "-o", "has.so"], cwd=tmp_path, check=True
     )

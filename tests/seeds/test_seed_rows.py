@@ -94,7 +94,8 @@ def test_row_16_wheel(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]; import mlaot.micrograd, mlaot.render, importlib.metadata as m;"
         "print(mlaot.__file__, m.version('mlaot') == mlaot.__version__, (mlaot.micrograd.Value(2.0) * 3).data);"
-        "code = mlaot.render.environment().get_template('nn.c.j2').root_render_func.__code__; print(code.co_filename)"
+        "template = mlaot.render.environment().get_template('nn_table.c.j2');"
+        "print(template.root_render_func.__code__.co_filename)"
     )
     packages = sysconfig.get_path("purelib")  # -S: no editable install of mlaot comes first
     printed = projects.run("-S", "-c", program, tmp_path / "site", packages, cwd=tmp_path)

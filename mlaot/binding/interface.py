@@ -1,0 +1,219 @@
+"""Program to the extension module: everything of a compiled model but its kernels.
+
+``render_interface`` gives the files that Python sees: the module's C, its header, the stable-ABI header, the typed stub
+and the weights. The templates walk tables; this file prepares the tables.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from dataclasses import dataclass
+
+from mlaot.binding.c_library import render_library
+from mlaot.binding.fit import make_fit
+from mlaot.binding.literals import c_text
+from mlaot.binding.methods import is_scalar, methods, model_doc, module_doc, render_stub
+from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scalar_offsets, state_name
+from mlaot.binding.tables import kernel_names, session, tables
+from mlaot.binding.weights import DIGEST_BYTES, placed_weights
+from mlaot.errors import MlaotError
+from mlaot.lower.program import Entry, ExtensionModule
+from mlaot.render import render, template_text, with_runtime
+from mlaot.schedule.machine import MACHINES
+from mlaot.settings import WEIGHTS
+
+# What a module has besides its entries, and the names that its stub uses.
+RESERVED = (
+    *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
+    *("InferenceSession", "run", "get_inputs", "get_outputs", "get_providers"),
+    *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
+    *(
+        "Any",
+        "Buffer",
+        "Callable",
+        "EllipsisType",
+        "Iterator",
+        "Mapping",
+        "MappingProxyType",
+        "PathLike",
+        "Protocol",
+        "Sequence",
+        "SupportsIndex",
+        "TypeAlias",
+        "TypeVar",
+    ),
+    *(
+        "bool",
+        "bytes",
+        "dict",
+        "final",
+        "float",
+        "int",
+        "memoryview",
+        "object",
+        "overload",
+        "property",
+        "slice",
+        "str",
+        "tuple",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute of the module and of Model: its type in the stub, its docstring, and the C that makes it."""
+
+    name: str
+    type: str
+    doc: str
+    make: str
+
+
+PARAMETERS = (
+    Attribute(
+        "parameters",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's parameters.",
+        "make_mapping(self, PARAMETER, false)",
+    ),
+)
+TRAINED = (
+    Attribute(
+        "gradients",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's gradients.",
+        "make_mapping(self, PARAMETER, true)",
+    ),
+    Attribute(
+        "flat_parameters",
+        "Array",
+        "All parameters as they lie in memory, padding included.",
+        "make_flat(self, PARAMETERS_AT)",
+    ),
+    Attribute(
+        "flat_gradients",
+        "Array",
+        "All gradients as they lie in memory, padding included.",
+        "make_flat(self, GRADIENTS_AT)",
+    ),
+)
+BUFFERS = (
+    Attribute(
+        "buffers",
+        "MappingProxyType[str, Array]",
+        "Name -> Array that looks into this model's buffers: state that is not trained.",
+        "make_mapping(self, BUFFER, false)",
+    ),
+)
+
+
+def render_interface(
+    module: ExtensionModule, *, c_library: bool = False, complete: bool = True
+) -> dict[str, str | bytes]:
+    """The files of a module but for its kernels, by name; ``c_library``: with those of a library for C.
+
+    The C is ``complete`` unless a caller has the runtime's files where the compiler finds them: it includes them then.
+    """
+    check(module)
+    stem, fit, weights = module.stem, make_fit(module), placed_weights(module)
+    prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
+    functions = methods(module, fit, bool(scalar_offsets(module)))
+    context = {
+        "module": module.name,
+        "stem": stem,
+        "prefix": module.prefix,
+        "stateful": bool(module.slots),
+        "attributes": attributes(module),
+        "converts": any(port.converts for entry in module.entries for port in entry.inputs),
+        "fit": fit,
+        "session": session(module),
+        "module_doc": module_doc(module),
+        "model_doc": model_doc(module),
+        "version": c_text(module.version),
+        "weights_text": weights.text,
+        "weights_bytes": weights.size,
+        "weights_file": weights.file,
+        "weights_digest": weights.digest,
+        "digest_bytes": DIGEST_BYTES,
+    }
+    table = render(
+        "nn_table.c.j2",
+        **context,
+        **tables(module, fit),
+        methods=functions,
+        entry_methods=[method.name for method in functions if method.is_entry and not method.is_held],
+        held_methods=[method.name for method in functions if method.is_held],
+    )
+    dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
+    return {
+        f"{stem}.c": with_runtime(table) if complete else table,
+        f"{stem}.h": render("nn.h.j2", **context, prototypes=prototypes, dim_list=dim_list, guard=f"{stem.upper()}_H"),
+        "mlaot_abi3.h": template_text("mlaot_abi3.h"),
+        f"{stem}.pyi": render_stub(functions, context),
+        weights.file or WEIGHTS: weights.content,
+        **(render_library(module, context | tables(module, None)) if c_library else {}),
+    }
+
+
+def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:
+    """What the module and Model have besides functions."""
+    return (
+        *(PARAMETERS if of_kind(module, "parameter") else ()),
+        *(TRAINED if has_gradients(module) else ()),
+        *(BUFFERS if of_kind(module, "buffer") else ()),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def check(module: ExtensionModule) -> None:
+    """Refuse what the user can mend; assert what lowering promised."""
+    for entry in module.entries:
+        check_entry(module, entry)
+    name, count = Counter(kernel_names(module)).most_common(1)[0]
+    if count > 1:
+        raise MlaotError(f"{module.name}: several entries lead to a kernel called {name!r}; rename one")
+    if module.slots:
+        check_state(module)
+    else:
+        assert module.state_bytes == 0, "bug in mlaot: state without slots"
+    assert any(not MACHINES[isa].needs for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
+
+
+def check_entry(module: ExtensionModule, entry: Entry) -> None:
+    """An entry's name and ports."""
+    name = entry.name
+    if name in RESERVED:
+        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: every module has that already")
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("__"):
+        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: expected an identifier of ASCII letters")
+    for port in entry.inputs:
+        if port.name == "out":
+            raise MlaotError(f"{module.name}: an input of {name} cannot be called 'out': results go there")
+        if port.name in ("self", "module"):
+            raise MlaotError(f"{module.name}: an input of {name} cannot be called {port.name!r}: methods have that")
+        assert port.default is None or port.shape == (), f"bug in mlaot: {port.name} has a default but is no scalar"
+    for port in (*entry.inputs, *entry.outputs):
+        assert port.dtype != "bf16", f"bug in mlaot: {name}: {port.name} is bfloat16, which no buffer can be"
+    if name == "accumulate":
+        assert of_kind(module, "parameter"), "bug in mlaot: the entry accumulate needs parameters"
+    if name in ("loss", "train_step"):
+        assert is_scalar(entry), f"bug in mlaot: {name} does not give one number"
+
+
+def check_state(module: ExtensionModule) -> None:
+    """The layout of the state: parameters, the other slots, gradients."""
+    assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
+    names = Counter(state_name(slot) for slot in module.slots)
+    assert max(names.values()) == 1, f"bug in mlaot: several slots are called {names.most_common(1)[0][0]}"
+    end = max((slot.offset + byte_extent(slot) for slot in of_kind(module, "parameter")), default=0)
+    for slot in module.slots:
+        is_parameter = slot.kind == "parameter"
+        assert slot.kind in KINDS, f"bug in mlaot: {slot.name} is of an unknown kind {slot.kind!r}"
+        assert is_parameter or slot.gradient_offset < 0, f"bug in mlaot: {slot.name}: only parameters have gradients"
+        inside = slot.offset + byte_extent(slot) <= len(module.initial)
+        assert inside or slot.offset >= len(module.initial), f"bug in mlaot: {slot.name} has half a start"
+        assert is_parameter or slot.offset >= end, f"bug in mlaot: {slot.name} does not lie after the parameters"

@@ -1,0 +1,285 @@
+"""The functions of a compiled module, as C and Python see them: tables of methods, docstrings, the typed stub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlaot.binding.extents import shown
+from mlaot.binding.fit import Fit
+from mlaot.binding.literals import c_text
+from mlaot.binding.state import KINDS, has_gradients
+from mlaot.ir.indices import Span, bounds_text
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
+from mlaot.ir.ports import Port, Shape
+from mlaot.ir.types import DTYPES
+from mlaot.lower.program import Entry, ExtensionModule
+from mlaot.render import render
+
+HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END)  # entries that other functions run
+# Entries that every trained model has; the others are the user's own.
+OWN = ("forward", "loss", "train_step", "accumulate", "update")
+
+NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function of the module and of Model.
+
+    ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE`` in templates/runtime/types.h. A method
+    ``is_entry`` where it calls the entry of its name, and ``is_held`` where it also serves what set_input() stored.
+    """
+
+    name: str
+    signature: str
+    doc: str
+    lines: tuple[str, ...]
+    convention: str = "ONE"
+    is_entry: bool = False
+    is_held: bool = False
+
+
+def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
+    """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
+    verbs = any(entry.name == "accumulate" for entry in module.entries)
+    functions = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
+    if fit is not None:
+        functions.append(fit_method(fit))
+    for entry in module.entries:
+        if entry.name == "accumulate":
+            functions += verb_methods(entry)
+    if has_gradients(module):
+        functions.append(no_argument_method("zero_grad", "Set all gradients to zero."))
+    if module.slots:
+        path, kept = "path: str | bytes | PathLike[Any]", kinds_text(module)
+        functions += [
+            one_argument_method("save", path, "None", f"Write {kept} as safetensors."),
+            one_argument_method("load", path, "None", f"Read {kept} from safetensors."),
+        ]
+    if "file_names" in module.info:
+        functions += session_methods()
+    doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
+    functions.append(one_argument_method("set_threads", "n: int | None", "int", doc))
+    if scalars:
+        functions += [
+            one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),
+            one_argument_method("grad", "i: int", "float", "The gradient of scalar parameter number i."),
+        ]
+    return functions
+
+
+def kinds_text(module: ExtensionModule) -> str:
+    """``the parameters, the buffers and the optimizer's state``"""
+    present = {slot.kind for slot in module.slots}
+    *first, last = [text for kind, text in KINDS.items() if kind in present]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def gives_numbers(entry: Entry) -> bool:
+    """Whether results without axes come as Python numbers: the losses, and those of the user's own entries."""
+    return entry.name not in ("forward", "accumulate", "update", INTERMEDIATES)
+
+
+def is_scalar(entry: Entry) -> bool:
+    """Whether an entry returns a Python number and nothing else."""
+    return gives_numbers(entry) and not entry.named and [port.shape for port in entry.results] == [()]
+
+
+def entry_method(entry: Entry, verbs: bool) -> Method:
+    """The method of an entry; forward and loss also work on what set_input() stored."""
+    held = verbs and entry.name in ("forward", "loss")
+    takes_out = bool(entry.results) and not is_scalar(entry)
+    ports = ", ".join(plain_port(port) for port in entry.inputs)
+    typed = ", ".join(typed_port(port) for port in entry.inputs)
+    result = result_type(entry)
+    optional = ", ".join(f"{port.name}=..." for port in entry.inputs) if held else ports
+    lines = [f"def {entry.name}({typed}) -> {result}: ..."]
+    if takes_out:
+        typed = f"{typed}, *, " if typed else "*, "
+        lines = [
+            f"def {entry.name}({typed}out: None = None) -> {result}: ...",
+            f"def {entry.name}({typed}out: _Out) -> _Out: ...",
+        ]
+    if held and entry.inputs:
+        lines.append(f"def {entry.name}() -> {result}: ...")
+    ranges = [f"{line}." for port in entry.inputs for line in range_lines(port)]
+    types = entry_types(entry)
+    lines[0] = lines[0].removesuffix(" ...")
+    documented = (lines[0], f'    """{" ".join([f"{types}.", *ranges]) if ranges else types}"""', *lines[1:])
+    if len(lines) > 1:
+        documented = tuple(text for line in documented for text in (["@overload", line] if line[0] == "d" else [line]))
+    tail = ", *, out=None" if takes_out else ""
+    doc = c_text("\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text))
+    signature = f", /, {optional}{tail}" if optional else ", /" + tail
+    return Method(entry.name, signature, doc, documented, "FAST", is_entry=True, is_held=held)
+
+
+def entry_types(entry: Entry) -> str:
+    """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
+    inputs, outputs = (
+        ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in ports)
+        for ports in (entry.inputs, entry.results)
+    )
+    return f"{inputs} -> {outputs or None}".lstrip()
+
+
+def range_lines(port: Port) -> list[str]:
+    """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
+    lines = []
+    for range_ in port.ranges:
+        spans = ", ".join(map(span_text, range_.box))
+        is_unsigned, last = port.dtype[0] == "u", shown(range_.size - 1)
+        first = shown(-1 * range_.size) if range_.wraps and not is_unsigned else "0"
+        ignored = None if is_unsigned and (range_.ignored or 0) < 0 else range_.ignored
+        lines.append(f"{port.name}{f'[{spans}]' if spans else ''}: {bounds_text(first, last, ignored)}")
+    return lines
+
+
+def span_text(span: Span | None) -> str:
+    """A part of an axis as an index of Python's."""
+    if span is None:
+        return ":"
+    start, count, step = span
+    if count == 1:
+        return shown(start)
+    return f"{shown(start)}:{shown(start + (count - 1) * step + 1)}" + (f":{step}" if step != 1 else "")
+
+
+def dtype_text(dtype: str) -> str:
+    """A dtype as the user calls it: ``float32``."""
+    return "bfloat16" if dtype == "bf16" else DTYPES[dtype].numpy
+
+
+def type_text(dtype: str, shape: Shape) -> str:
+    """``float32[batch, 784]``"""
+    extents = ", ".join(map(shown, shape))
+    return dtype_text(dtype) + (f"[{extents}]" if shape else "")
+
+
+def plain_port(port: Port) -> str:
+    """A parameter of the text signature."""
+    return port.name if port.default is None else f"{port.name}={float(port.default)!r}"
+
+
+def typed_port(port: Port) -> str:
+    """A parameter of the stub."""
+    if port.converts:
+        return f"{port.name}: _Data | _Convertible"
+    return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
+
+
+def result_type(entry: Entry) -> str:
+    """What an entry returns, in the stub."""
+    types = ["Array" if port.shape or not gives_numbers(entry) else number_type(port) for port in entry.results]
+    if entry.named:
+        return f"dict[str, {' | '.join(dict.fromkeys(types))}]"
+    return f"tuple[{', '.join(types)}]" if len(types) > 1 else (*types, "None")[0]
+
+
+def number_type(port: Port) -> str:
+    """The Python number that a result without axes is."""
+    return NUMBERS[DTYPES[port.dtype].kind]
+
+
+def verb_methods(accumulate: Entry) -> list[Method]:
+    """set_input() and backward(); forward() and loss() are found among the entries."""
+    names = ", ".join(port.name for port in accumulate.inputs)
+    typed = ", ".join(typed_port(port) for port in accumulate.inputs)
+    return [
+        Method(
+            "set_input",
+            f", /, {names}",
+            "Keep a copy of the inputs for forward(), loss() and backward().",
+            (f"def set_input({typed}) -> None: ...",),
+            "FAST",
+        ),
+        no_argument_method("backward", "Add the gradients of what forward() computed to `gradients`."),
+    ]
+
+
+def fit_method(fit: Fit) -> Method:
+    """The method ``fit``."""
+    ports = ", ".join(plain_port(port) for port in fit.entry.inputs)
+    typed = ", ".join(typed_port(port) for port in fit.entry.inputs)
+    batch = fit.batch
+    ranges = "".join(f"{line}.\n" for port in fit.entry.inputs for line in range_lines(port))
+    doc = (
+        "train_step on one batch of the examples after the other, a last smaller one included, for some epochs; the "
+        f"mean loss of the last.\n\n{entry_types(fit.entry)}\n\n{ranges}"
+        "shuffle: each epoch takes the examples in an order of its own, which depends on seed alone.\n"
+        "callback(done, total, loss): the examples done of all epochs', and the mean loss of this epoch so far; about "
+        "every 0.1 s and at the end of each epoch. It may use the model; an exception ends the training."
+    )
+    line = (
+        f"def fit({typed}, *, batch: int = {batch}, epochs: int = 1, shuffle: bool = True, seed: int = 0, "
+        "callback: Callable[[int, int, float], object] | None = None) -> float: ..."
+    )
+    signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
+    return Method("fit", signature, c_text(doc), (line,), "FAST")
+
+
+def session_methods() -> list[Method]:
+    """What a session of onnxruntime has, for programs that used one."""
+    run = Method(
+        "run",
+        ", /, output_names, input_feed, run_options=None",
+        c_text(
+            "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays"
+            " of NumPy where one of the inputs is. The options are not looked at."
+        ),
+        (
+            "def run(output_names: Sequence[str] | None, input_feed: Mapping[str, _Data], "
+            "run_options: object = None) -> list[Any]: ...",
+        ),
+        "NAMED",
+    )
+    kinds = {"inputs": "The inputs", "outputs": "The outputs"}
+    return [
+        run,
+        *[
+            replace(
+                no_argument_method(f"get_{kind}", f"{what} of the file: their name, shape and type."),
+                lines=(f"def get_{kind}() -> list[Any]: ...",),
+            )
+            for kind, what in kinds.items()
+        ],
+        replace(
+            no_argument_method("get_providers", "What computes: the CPU."),
+            lines=("def get_providers() -> list[str]: ...",),
+        ),
+    ]
+
+
+def no_argument_method(name: str, doc: str) -> Method:
+    """A method without arguments."""
+    return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "NONE")
+
+
+def one_argument_method(name: str, argument: str, result: str, doc: str) -> Method:
+    """A method with one positional argument."""
+    return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
+
+
+def module_doc(module: ExtensionModule) -> str:
+    """The docstring of the module."""
+    return c_text(f"{module.name}: a model compiled by mlaot.")
+
+
+def model_doc(module: ExtensionModule) -> str:
+    """The docstring of Model."""
+    present = {slot.kind for slot in module.slots}
+    own = "parameters" if "parameter" in present else "buffers" if "buffer" in present else "memory"
+    return f"An instance with {own} of its own."
+
+
+def render_stub(methods: list[Method], context: dict[str, object]) -> str:
+    """The typed stub."""
+    lines = [line for method in methods for line in method.lines]
+    return render("nn.pyi.j2", **context, functions=lines, methods=[as_method(line) for line in lines])
+
+
+def as_method(line: str) -> str:
+    """A line of a function of the stub as one of a method."""
+    if not line.startswith("def "):
+        return line
+    return line.replace("()", "(self)", 1) if "()" in line.partition(" -> ")[0] else line.replace("(", "(self, ", 1)

@@ -1,0 +1,114 @@
+"""The state of a module: its slots, where they lie together, and how they are saved."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+
+from mlaot.binding.literals import c_dtype, c_text
+from mlaot.ir.types import DTYPES
+from mlaot.lower.program import ExtensionModule, Slot
+
+# What the state's kinds of arrays are called in docstrings.
+KINDS = {"parameter": "the parameters", "buffer": "the buffers", "optimizer": "the optimizer's state"}
+
+
+def of_kind(module: ExtensionModule, kind: str) -> list[Slot]:
+    """The slots of one kind."""
+    return [slot for slot in module.slots if slot.kind == kind]
+
+
+def has_gradients(module: ExtensionModule) -> bool:
+    """Whether the module trains: its parameters have gradients."""
+    return any(slot.gradient_offset >= 0 for slot in module.slots)
+
+
+def saved(module: ExtensionModule) -> list[Slot]:
+    """The slots in the order of a file: parameters, buffers, the optimizer's state."""
+    return [slot for kind in KINDS for slot in of_kind(module, kind)]
+
+
+def state_name(slot: Slot) -> str:
+    """What a file calls a slot."""
+    return f"optimizer.{slot.name}" if slot.kind == "optimizer" else slot.name
+
+
+def flat_region(module: ExtensionModule) -> dict[str, int | str]:
+    """Where all parameters lie together, padding included, and their gradients in the same order."""
+    slots = of_kind(module, "parameter")
+    start = min(slot.offset for slot in slots)
+    end = max(slot.offset + byte_extent(slot) for slot in slots)
+    distances = {slot.gradient_offset - slot.offset for slot in slots}
+    assert len(distances) == 1, "bug in mlaot: gradients do not lie in the order of their parameters"
+    (distance,) = distances
+    last = max(slot.offset + byte_extent(slot) for slot in module.slots)
+    assert start + distance >= last, "bug in mlaot: slots overlap"
+    assert end + distance <= module.state_bytes, "bug in mlaot: the state is shorter than its slots"
+    same = len({slot.dtype for slot in slots}) == 1
+    dtype = slots[0].dtype if same else "u8"
+    return {
+        "dtype": c_dtype(dtype),
+        "count": (end - start) // DTYPES[dtype].itemsize,
+        "parameters_at": start,
+        "gradients_at": start + distance,
+    }
+
+
+def byte_extent(slot: Slot) -> int:
+    """The bytes from a slot's first number to the end of its last."""
+    if 0 in slot.shape:
+        return 0
+    steps = sum((n - 1) * stride for n, stride in zip(slot.shape, slot.strides, strict=True))
+    return (steps + 1) * DTYPES[slot.dtype].itemsize
+
+
+def slot_row(slot: Slot) -> str:
+    """A slot as a C initialiser."""
+    size = DTYPES[slot.dtype].itemsize
+    shape = ", ".join(str(extent) for extent in slot.shape) or "0"
+    strides = ", ".join(str(stride * size) for stride in slot.strides) or "0"
+    return (
+        f'{{"{c_text(state_name(slot))}", {slot.kind.upper()}, {c_dtype(slot.dtype)}, {len(slot.shape)}, '
+        f"{{{shape}}}, {{{strides}}}, {slot.offset}, {slot.gradient_offset}}}"
+    )
+
+
+def tensors_head(module: ExtensionModule) -> str:
+    """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
+    head: dict[str, object] = {}
+    at = 0
+    for slot in saved(module):
+        end = at + prod(slot.shape) * DTYPES[slot.dtype].itemsize
+        head[state_name(slot)] = {"dtype": c_dtype(slot.dtype), "shape": list(slot.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(head, separators=(",", ":"))
+    return text.ljust((len(text) + 7) // 8 * 8)
+
+
+def scalar_offsets(module: ExtensionModule) -> list[int]:
+    """Element offsets in the flat parameters of the source model's scalar parameters, in its own order."""
+    offsets = module.info.get("scalars", ())
+    assert isinstance(offsets, tuple | list)
+    if not offsets:
+        return []
+    region = flat_region(module)
+    size = DTYPES[of_kind(module, "parameter")[0].dtype].itemsize
+    assert region["dtype"] != "U8", "bug in mlaot: a scalar model has parameters of several types"
+    return [(int(offset) - int(region["parameters_at"])) // size for offset in offsets]
+
+
+def scalar_runs(module: ExtensionModule) -> list[tuple[int, int, int]]:
+    """The same, run by run: the first scalar of a run, its element offset, and the step from one to the next."""
+    runs: list[tuple[int, int, int]] = []
+    length = 0
+    for i, element in enumerate(scalar_offsets(module)):
+        if length == 1:
+            first, start, _ = runs[-1]
+            runs[-1] = first, start, element - start
+            length = 2
+        elif length and element == runs[-1][1] + runs[-1][2] * length:
+            length += 1
+        else:
+            runs.append((i, element, 0))
+            length = 1
+    return runs

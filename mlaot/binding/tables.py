@@ -1,0 +1,280 @@
+"""The table of a module: what its C has that no other module's has, row by row."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable
+from math import prod
+
+from mlaot.binding.extents import Extents, shown
+from mlaot.binding.fit import Fit
+from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
+from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, type_text
+from mlaot.binding.state import (
+    flat_region,
+    has_gradients,
+    of_kind,
+    saved,
+    scalar_offsets,
+    scalar_runs,
+    slot_row,
+    tensors_head,
+)
+from mlaot.binding.weights import weights_parts
+from mlaot.ir.indices import IndexRange
+from mlaot.lower.identifiers import c_expression, dim_name
+from mlaot.lower.program import Entry, ExtensionModule, Port
+from mlaot.schedule.machine import MACHINES, condition
+
+# What ONNX calls arrays of a dtype.
+ONNX_NAMES = {
+    **{"f16": "float16", "f32": "float", "f64": "double", "bool": "bool"},
+    **{f"{kind}{bits}": f"{name}{bits}" for kind, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
+}
+
+
+def session(module: ExtensionModule) -> dict[str, object]:
+    """What a session has to know: the names, types and shapes that the file has; nothing for models of no file."""
+    names = module.info.get("file_names")
+    if not isinstance(names, dict):
+        return {}
+    (entry,) = (entry for entry in module.entries if entry.name == "forward")
+
+    def described(ports: Iterable[Port]) -> list[str]:
+        ports_json = [
+            {"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports
+        ]
+        return c_lines(json.dumps(ports_json))
+
+    return {
+        "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.results)],
+        "inputs": "\n    ".join(described(entry.inputs)),
+        "outputs": "\n    ".join(described(entry.results)),
+    }
+
+
+def tables(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
+    """The tables of the C file, row by row as C initialisers."""
+    served = module if fit is None else fit.added_to(module)
+    extents = Extents(served)
+    needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
+    return {
+        "dims": list(map(dim_name, extents.dims)),
+        "expressions": list(enumerate(map(c_expression, extents.all)))[len(extents.dims) :],
+        "extent_names": [f'"{shown(extent)}"' for extent in extents.all],
+        "degrees": ", ".join(map(str, extents.degrees)),
+        "unused": " ".join(f"(void){dim_name(name)};" for name in extents.dims),
+        "index_dtypes": list(map(index_dtype_row, index_dtypes(served))),
+        "entries": [entry_row(module, extents, entry) for entry in served.entries],
+        "entry_names": ", ".join(f"ENTRY_{entry.name}" for entry in served.entries),
+        "isas": [
+            {
+                "name": isa,
+                "needs": needs[isa],
+                "condition": condition(isa, module.isas),
+                "kernels": [f"{module.prefix}_{kernel}_{isa}" for kernel in kernel_names(module)],
+            }
+            for isa in needs
+        ],
+        "info": c_lines(json.dumps(describe(module))),
+        "golden": golden_rows(module, extents.dims),
+        "slots": [slot_row(slot) for slot in saved(module)],
+        "tensors": c_lines(tensors_head(module)) if module.slots else (),
+        "defines": {
+            "MODULE_NAME": f'"{module.name}"',
+            **symbols(module),
+            "MODULE_DOC": f'"{module_doc(module)}"',
+            "MODEL_DOC": f'"{model_doc(module)}"',
+            **({"MODULE_VERSION": f'"{c_text(module.version)}"'} if module.version else {}),
+            "THREADS": module.options.threads,
+            **features(module, fit, served),
+            **sizes(module, extents),
+            "CPUID_COUNT": max([1, *(len(condition.bits) for condition in needs.values())]),
+            **state_numbers(module),
+            **fit_numbers(fit, extents),
+        },
+    }
+
+
+def symbols(module: ExtensionModule) -> dict[str, object]:
+    """What the linker sees, or would if it were not hidden."""
+    return {
+        "MODULE_INIT": f"PyInit_{module.stem}",
+        "MODULE_EXPORT": f"PyModExport_{module.stem}",
+        "SHARE": f"{module.prefix}_share",
+        "SHARE_APART": f"{module.prefix}_share_apart",
+    }
+
+
+def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) -> dict[str, object]:
+    """What the module has; the C of the rest is left out."""
+    entries = module.entries
+    present = {
+        "HAS_STATE": bool(module.slots),
+        "HAS_GRADIENTS": has_gradients(module),
+        "HAS_SCALARS": bool(scalar_offsets(module)),
+        "HAS_ACCUMULATE": any(entry.name == "accumulate" for entry in entries),
+        "IS_SPLIT": any(entry.name == "accumulate" and entry.split for entry in entries),
+        "HAS_NAMED": any(entry.named for entry in entries),
+        "HAS_REFUSALS": any(entry.refusals for entry in entries),
+        "HAS_INDICES": bool(index_dtypes(served)),
+        "HAS_SESSION": bool(session(module)),
+        "HAS_FIT": fit is not None,
+    }
+    return {name: int(value) for name, value in present.items()}
+
+
+def sizes(module: ExtensionModule, extents: Extents) -> dict[str, object]:
+    """The extents of the tables, and of what a call takes."""
+    ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
+    ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
+    # At least 2, since gcc warns of arrays of one element that a loop walks.
+    return {
+        "DIMS": len(extents.dims),
+        "EXTENTS": len(extents.all),
+        "BATCH": f"({extents.number('batch')})",
+        "MAX_RANK": max([2, *ranks]),
+        "MAX_INPUTS": max([2, *(len(entry.inputs) for entry in module.entries)]),
+        "MAX_OUTPUTS": max([2, *(len(entry.outputs) for entry in module.entries)]),
+        "KERNEL_COUNT": len(kernel_names(module)),
+        "GOLDEN_CALLS": len(module.golden),
+        "SAMPLES": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
+    }
+
+
+def state_numbers(module: ExtensionModule) -> dict[str, object]:
+    """Where the parts of the state and of the weights lie, in bytes."""
+    _, initial_at, scalars_at = weights_parts(module)
+    numbers: dict[str, object] = {"CONSTANTS_AT": 0, "INITIAL_AT": initial_at, "INITIAL_BYTES": len(module.initial)}
+    if module.slots:
+        numbers |= {"SLOT_COUNT": len(module.slots), "STATE_BYTES": f"((ptrdiff_t){module.state_bytes})"}
+    if has_gradients(module):
+        flat = flat_region(module)
+        numbers |= {
+            "FLAT_DTYPE": flat["dtype"],
+            "FLAT_COUNT": f"((ptrdiff_t){flat['count']})",
+            "PARAMETERS_AT": f"((ptrdiff_t){flat['parameters_at']})",
+            "GRADIENTS_AT": f"((ptrdiff_t){flat['gradients_at']})",
+        }
+    if scalars := scalar_offsets(module):
+        numbers |= {"SCALARS": len(scalars), "SCALARS_AT": scalars_at, "SCALAR_RUNS": len(scalar_runs(module))}
+    return numbers
+
+
+def fit_numbers(fit: Fit | None, extents: Extents) -> dict[str, object]:
+    """What fit() must know besides its entry."""
+    if fit is None:
+        return {"FIT_BLOCK": 0}
+    if fit.refusal:
+        return {"FIT_BLOCK": 0, "FIT_REFUSAL": f'"{c_text(fit.refusal)}"'}
+    return {
+        "FIT_BATCH": fit.batch,
+        "FIT_ROWS": f"({extents.number(fit.rows)})",
+        "FIT_EXAMPLES": f"({extents.number(fit.examples)})",
+        "FIT_BLOCK": fit.block,
+    }
+
+
+def index_dtypes(module: ExtensionModule) -> list[str]:
+    """The dtypes that indices of callers have."""
+    return sorted({port.dtype for entry in module.entries for port in entry.inputs if port.ranges})
+
+
+def index_dtype_row(dtype: str) -> str:
+    """A dtype of indices, its type in C, and how its elements are compared."""
+    kind = "HALF" if dtype == "f16" else "FLOAT" if dtype[0] == "f" else "INTEGER"
+    return f"{c_dtype(dtype)}, {c_type(dtype)}, {kind}"
+
+
+def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str, object]]:
+    """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
+    rows, at = [], 0
+    for call in module.golden:
+        values = dict(zip(module.dims, call.dims, strict=True))
+        lines = [line for output in call.outputs for line in textwrap.wrap(", ".join(map(repr, output)) + ",", 116)]
+        rows.append({"entry": call.entry, "dims": [values.get(name, 1) for name in dims], "at": at, "lines": lines})
+        at += sum(map(len, call.outputs))
+    return rows
+
+
+def kernel_names(module: ExtensionModule) -> list[str]:
+    """The kernels of one instruction set, in the order of the function table."""
+    names = []
+    for entry in module.entries:
+        names += [f"{entry.name}_forward", f"{entry.name}_backward"] if entry.split else [entry.name]
+    return names
+
+
+def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
+    """An entry for the template; C has no empty tables, hence the zeros."""
+    solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
+    bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
+    kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
+    return {
+        "name": entry.name,
+        "ports": port_rows(module, extents, entry) or ["{0}"],
+        "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
+        "inputs": len(entry.inputs),
+        "outputs": len(entry.results),
+        "refusals": [c_text(text) for text in entry.refusals],
+        "solves": ", ".join(solves) or "{0}",
+        "solve_count": len(solves),
+        "bounds": ", ".join(bounds) or "{0}",
+        "bound_count": len(bounds),
+        "tile": entry.tile,
+        "scalar": "true" if is_scalar(entry) else "false",
+        "numbers": "true" if gives_numbers(entry) else "false",
+        "named": entry.named,
+        "kernel": kernel_names(module).index(kernel),
+        "workspace": c_expression(entry.workspace),
+        "work": c_expression(entry.work),
+    }
+
+
+def port_rows(module: ExtensionModule, extents: Extents, entry: Entry) -> list[str]:
+    """The ports of an entry, inputs first."""
+    rows, at = [], 0
+    none = ", NULL, 0" if index_dtypes(module) else ""
+    for port in (*entry.inputs, *entry.results):
+        ranges = f", ranges_of_{entry.name} + {at}, {len(port.ranges)}" if port.ranges else none
+        rows.append(port_row(extents, port, ranges))
+        at += len(port.ranges)
+    return rows
+
+
+def port_row(extents: Extents, port: Port, ranges: str) -> str:
+    """A port as a C initialiser, at whose end stands where its ``ranges`` are."""
+    shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
+    default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
+    converts = "true" if port.converts else "false"
+    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {default}, {converts}{ranges}}}'
+
+
+def range_row(extents: Extents, range_: IndexRange) -> str:
+    """A range of indices as a C initialiser."""
+    spans = [(0, 0, 0) if s is None else (*[extents.number(str(n)) for n in s[:2]], s[2]) for s in range_.box]
+    box = ", ".join(f"{{{', '.join(map(str, span))}}}" for span in spans) or "{0}"
+    wraps, ignores = str(range_.wraps).lower(), str(range_.ignored is not None).lower()
+    return f"{{{extents.number(str(range_.size))}, {wraps}, {ignores}, {range_.ignored or 0}, {{{box}}}}}"
+
+
+def describe(module: ExtensionModule) -> dict[str, object]:
+    """What ``info()`` says, but for the instruction sets."""
+    info = {key: value for key, value in module.info.items() if key not in ("scalars", "file_names")}
+    info["name"] = module.name
+    info["dims"] = list(module.dims)
+    info["entries"] = {
+        entry.name: {
+            "inputs": {port.name: type_text(port.dtype, port.shape) for port in entry.inputs},
+            "outputs": {port.name: type_text(port.dtype, port.shape) for port in entry.results},
+        }
+        for entry in module.entries
+        if entry.name not in HIDDEN
+    }
+    for key, kind in (("parameters", "parameter"), ("buffers", "buffer"), ("optimizer_state", "optimizer")):
+        info[key] = {slot.name: type_text(slot.dtype, slot.shape) for slot in of_kind(module, kind)}
+    info["parameter_count"] = sum(prod(slot.shape) for slot in of_kind(module, "parameter"))
+    info["bytes"] = {"constants": len(module.constants), "state": module.state_bytes}
+    info["deterministic"] = module.options.deterministic
+    return info

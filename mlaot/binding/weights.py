@@ -1,0 +1,72 @@
+"""The weights of a module: constants, the start of the state, and where the scalars of a scalar model lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mlaot.binding.state import scalar_runs
+from mlaot.lower.program import ExtensionModule
+from mlaot.schedule.machine import LINE, whole_lines
+
+# Weights up to this size are written as text, larger ones are embedded by the assembler.
+TEXT_LIMIT = 64 * 1024
+# Unless settings say so, larger ones go into a file of their own.
+INSIDE_LIMIT = 64 << 20
+DIGEST_BYTES = 64  # such a file begins with the SHA-256 of the rest, in hexadecimal
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights as a module has them.
+
+    ``file`` is the name of the file beside the module that they are in, or "" where they are embedded; ``text`` has the
+    lines of a C array where they are small, else the assembler reads ``content``.
+    """
+
+    file: str
+    digest: str
+    size: int
+    text: list[str]
+    content: bytes
+
+
+def placed_weights(module: ExtensionModule) -> Weights:
+    """The weights of a module, embedded or in a file, as its settings and their size say."""
+    parts, _, _ = weights_parts(module)
+    size = sum(map(len, parts))
+    is_file = module.options.weights == "file" or (module.options.weights == "auto" and size > INSIDE_LIMIT)
+    is_text = size <= TEXT_LIMIT and not is_file
+    sha256 = digest(parts)
+    content = b"".join((sha256.encode() if is_file else b"", *parts))
+    file = f"{module.stem}.weights" if is_file else ""
+    return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
+
+
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int]:
+    """What makes up the weights, one after the other, and where the start of the state and the scalar table lie.
+
+    Constants lie at 0.
+    """
+    table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
+    initial_at = whole_lines(len(module.constants))
+    scalars_at = initial_at + whole_lines(len(module.initial))
+    parts: list[bytes | bytearray] = []
+    for part in (module.constants, module.initial, table):
+        parts += [part, bytes(-len(part) % LINE)]
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at
+
+
+def digest(parts: Iterable[bytes | bytearray]) -> str:
+    """The SHA-256 of all parts together."""
+    sha256 = hashlib.sha256()
+    for part in parts:
+        sha256.update(part)
+    return sha256.hexdigest()
+
+
+def weights_text(weights: bytes) -> list[str]:
+    """Lines of a C array of 64-bit words."""
+    words = [f"0x{int.from_bytes(weights[i : i + 8], 'little'):x}u," for i in range(0, len(weights), 8)]
+    return [" ".join(words[i : i + 5]) for i in range(0, len(words), 5)]

@@ -1,0 +1,505 @@
+// --------------------------------------------------------------------------------------------------------------- calls
+#pragma once
+
+#include "runtime/indices.c"
+#include "runtime/inputs.c"
+
+// Rows of the batch that one run of the kernel computes.
+static ptrdiff_t rows_at_a_time(const Call *call)
+{
+    const ptrdiff_t rows = call->dim[-1 - BATCH], tile = call->entry->tile;
+    return tile > 0 && tile < rows ? tile : rows;
+}
+
+// Convert the numbers of an array one by one; what would become infinite, or does not fit an integer, is refused.
+static int convert(const Call *call, int i, int rank, const ptrdiff_t *shape, const ptrdiff_t *strides,
+                   const char *from, char **to)
+{
+    const Port *port = &call->entry->ports[i];
+    const int dtype = call->inputs[i].dtype;
+    for (ptrdiff_t k = 0; rank > 0 && k < shape[0]; k++) {
+        if (convert(call, i, rank - 1, shape + 1, strides + 1, from + k * strides[0], to) < 0) {
+            return -1;
+        }
+    }
+    if (rank == 0) {
+        if (!number_convert(port->dtype, *to, dtype, from)) {
+            PyObject *number = element_get(dtype, from);
+            if (number != NULL) {
+                refuse_number(call->function, port->name, port->dtype, number);
+            }
+            release(number);
+            return -1;
+        }
+        *to += DTYPES[port->dtype].size;
+    }
+    return 0;
+}
+
+// Take scratch memory: the kernel's workspace, then the copies of those inputs that cannot be read in place. They were
+// given for the entry `taker`.
+static int place_inputs(Call *call, const Entry *taker)
+{
+    const Entry *entry = call->entry;
+    ptrdiff_t dim[DIMS];
+    memcpy(dim, call->dim, sizeof dim);
+    dim[-1 - BATCH] = rows_at_a_time(call);
+    const int128 workspace = entry->workspace(dim);
+    if (workspace > MAX_BYTES) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    ptrdiff_t total = round_up((ptrdiff_t)workspace);
+    for (int i = 0; i < entry->inputs; i++) {
+        const Input *input = &call->inputs[i];
+        if (input->copy && (input->bytes > MAX_BYTES || (total += round_up(input->bytes)) > MAX_BYTES)) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    char *memory = call->small;
+    if (total > SMALL) {
+        call->workspace = workspace_lease(call->model, total);
+        if (call->workspace == NULL) {
+            return -1;
+        }
+        memory = call->workspace->memory;
+    } else {
+        for (ptrdiff_t at = 0; at < total; at += 64) {  // whole pieces of 64 bytes: a few stores each
+            memset(memory + at, 0, 64);
+        }
+    }
+    call->p[behind_ports(entry) + 2] = memory;
+    memory += round_up((ptrdiff_t)workspace);
+    for (int i = 0; i < entry->inputs; i++) {
+        const Port *port = &entry->ports[i];
+        const Input *input = &call->inputs[i];
+        call->p[i] = input->bytes == 0 ? call->small : (char *)input->data;  // an empty buffer may lie nowhere
+        if (input->copy) {
+            call->p[i] = memory;
+            char *to = memory;
+            memory += round_up(input->bytes);
+            if (input->list != NULL) {
+                if (fill_list(call, i, input->list, input->rank, input->shape, &to) < 0) {
+                    return -1;
+                }
+            } else if (input->dtype != port->dtype) {
+                if (convert(call, i, input->rank, input->shape, input->strides, input->data, &to) < 0) {
+                    return -1;
+                }
+            } else {
+                ptrdiff_t strides[MAX_RANK];
+                dense_strides(port->dtype, input->rank, input->shape, strides);
+                copy_strided(port->dtype, input->rank, input->shape, to, strides, input->data, input->strides);
+            }
+        }
+    }
+#if HAS_INDICES
+    return check_indices(call, taker->ports);
+#else
+    (void)taker;
+    return 0;
+#endif
+}
+
+static int output_shape(const Call *call, const Port *port, ptrdiff_t *shape)
+{
+    const bool drop = call->lacks_batch && !call->has_batch && port->rank > 0 && port->shape[0] == BATCH;
+    for (int d = drop; d < port->rank; d++) {
+        shape[d - drop] = port_extent(port, d, call->dim);
+    }
+    return port->rank - drop;
+}
+
+static int refuse_output(const Call *call, int k, PyObject *exception, const char *got)
+{
+    const Port *port = &call->entry->ports[call->entry->inputs + k];
+    ptrdiff_t shape[MAX_RANK];
+    const int rank = output_shape(call, port, shape);
+    PyErr_Format(exception, "%s: out: expected a writable %s of its own, got %s", call->function,
+                 type_words(DTYPES[port->dtype].name, rank, shape).text, got);
+    return -1;
+}
+
+// Does an output share memory with anything that the kernel reads or writes besides?
+static const char *find_overlap(const Call *call, int k)
+{
+    const Entry *entry = call->entry;
+    const Py_buffer *view = &call->outputs[k];
+#if HAS_STATE
+    if (overlaps(view->buf, view->len, call->model->state, STATE_BYTES)) {
+        return "one that overlaps the model's memory";
+    }
+#endif
+    for (int i = 0; i < entry->inputs; i++) {
+        const char *low;
+        ptrdiff_t bytes;
+        if (call->inputs[i].view.obj != NULL || call->inputs[i].array != NULL) {
+            extent(&call->inputs[i], &low, &bytes);
+            if (overlaps(view->buf, view->len, low, bytes)) {
+                return "one that overlaps an input";
+            }
+        }
+    }
+    for (int j = 0; j < k; j++) {
+        if (overlaps(view->buf, view->len, call->outputs[j].buf, call->outputs[j].len)) {
+            return "one that overlaps another output";
+        }
+    }
+    return NULL;
+}
+
+// Take a buffer that the caller gave by out=.
+static int take_output(Call *call, int k, PyObject *object)
+{
+    const Port *port = &call->entry->ports[call->entry->inputs + k];
+    Py_buffer *view = &call->outputs[k];
+    ptrdiff_t shape[MAX_RANK];
+    const int rank = output_shape(call, port, shape);
+    if (!PyObject_CheckBuffer(object)) {
+        return refuse_type(call->function, "out", type_words(DTYPES[port->dtype].name, rank, shape).text, object);
+    }
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
+        return -1;
+    }
+    call->given = k + 1;
+    if (!is_format(view->format, view->itemsize, port->dtype)) {
+        return refuse_output(call, k, PyExc_TypeError, buffer_words(view).text);
+    }
+    bool right = view->ndim == rank;
+    for (int d = 0; right && d < rank; d++) {
+        right = view->shape[d] == shape[d];
+    }
+    if (!right) {
+        return refuse_output(call, k, PyExc_ValueError, buffer_words(view).text);
+    }
+    const char *overlap = find_overlap(call, k);
+    if (view->readonly) {
+        return refuse_output(call, k, PyExc_ValueError, "a read-only one");
+    } else if (view->strides != NULL && !is_dense(port->dtype, rank, shape, view->strides)) {
+        return refuse_output(call, k, PyExc_ValueError, "one that is not C-contiguous");
+    } else if (((uintptr_t)view->buf & (uintptr_t)(DTYPES[port->dtype].size - 1)) != 0) {
+        return refuse_output(call, k, PyExc_ValueError, "one that is not aligned");
+    } else if (overlap != NULL) {
+        return refuse_output(call, k, PyExc_ValueError, overlap);
+    }
+    Py_IncRef(object);
+    call->results[k] = object;
+    call->p[call->entry->inputs + k] = view->len == 0 ? call->small : view->buf;
+    return 0;
+}
+
+// Of the buffers that the caller gave by out= the one for an output, borrowed: they come as the outputs do.
+static PyObject *given_output(const Call *call, int k, PyObject *out)
+{
+    const Entry *entry = call->entry;
+#if HAS_NAMED
+    if (entry->named) {
+        const bool right = (type_flags(out) & Py_TPFLAGS_DICT_SUBCLASS) != 0 && PyDict_Size(out) == entry->outputs;
+        PyObject *given = right ? dict_get(out, entry->ports[entry->inputs + k].name) : NULL;
+        if (given == NULL && PyErr_Occurred() == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s: out: expected a dict of %d buffers with one for '%s'", call->function,
+                         entry->outputs, entry->ports[entry->inputs + k].name);
+        }
+        return given;
+    }
+#endif
+    if (entry->outputs == 1) {
+        return out;
+    }
+    if ((type_flags(out) & Py_TPFLAGS_TUPLE_SUBCLASS) == 0 || PyTuple_Size(out) != entry->outputs) {
+        PyErr_Format(PyExc_TypeError, "%s: out: expected a tuple of %d buffers", call->function, entry->outputs);
+        return NULL;
+    }
+    return PyTuple_GetItem(out, k);
+}
+
+static int place_outputs(Call *call, PyObject *out)
+{
+    const Entry *entry = call->entry;
+    if (entry->scalar) {
+        call->p[entry->inputs] = call->scalar;
+        return 0;
+    }
+    for (int k = 0; k < entry->outputs; k++) {
+        const Port *port = &entry->ports[entry->inputs + k];
+        if (out != NULL) {
+            PyObject *given = given_output(call, k, out);
+            if (given == NULL) {
+                return -1;
+            }
+            Py_IncRef(given);  // a dict may lose it meanwhile
+            const int status = take_output(call, k, given);
+            Py_DecRef(given);
+            if (status < 0) {
+                return -1;
+            }
+            continue;
+        }
+        ptrdiff_t shape[MAX_RANK];
+        const int rank = output_shape(call, port, shape);
+        call->results[k] = array_new(call->model->array_type, port->dtype, rank, shape);
+        if (call->results[k] == NULL) {
+            return -1;
+        }
+        const Array *array = PY_BODY(call->results[k]);
+        call->p[entry->inputs + k] = array->data;
+    }
+    return 0;
+}
+
+static const char *const OUT[] = {"out", NULL}, *const *const NO_OPTIONS = OUT + 1;
+
+// Sort positional and keyword arguments by port, and keywords besides by their place among `options`.
+static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **values,
+                          const char *const *options, PyObject **given)
+{
+    const Entry *entry = call->entry;
+    if (count > entry->inputs) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, got %zd", call->function, entry->inputs,
+                     count);
+        return -1;
+    }
+    for (int i = 0; i < entry->inputs; i++) {
+        values[i] = i < count ? args[i] : NULL;
+    }
+    const Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    for (Py_ssize_t k = 0; k < named; k++) {
+        PyObject *name = PyTuple_GetItem(names, k), *value = args[count + k];
+        int i = 0, option = 0;
+        while (options[option] != NULL && PyUnicode_CompareWithASCIIString(name, options[option]) != 0) {
+            option++;
+        }
+        if (options[option] != NULL) {
+            given[option] = value;
+            continue;
+        }
+        while (i < entry->inputs && PyUnicode_CompareWithASCIIString(name, entry->ports[i].name) != 0) {
+            i++;
+        }
+        if (i < entry->inputs && values[i] == NULL) {
+            values[i] = value;
+        } else {
+            PyErr_Format(PyExc_TypeError, "%s() got %s argument '%U'", call->function,
+                         i < entry->inputs ? "more than one" : "an unexpected keyword", name);
+            return -1;
+        }
+    }
+    for (int i = 0; i < entry->inputs; i++) {
+        if (values[i] == NULL && !entry->ports[i].has_default) {
+            PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'", call->function, entry->ports[i].name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void begin_call(Call *call, Model *self, const Entry *entry, const char *function)
+{
+    call->model = self;
+    call->entry = entry;
+    call->function = function;
+    call->seen = call->given = 0;
+    call->has_batch = call->lacks_batch = false;
+    call->bits = 0;
+    call->workspace = NULL;
+    for (int k = 0; k < DIMS; k++) {
+        call->dim[k] = -1;
+    }
+    for (int k = 0; k < entry->outputs; k++) {
+        call->results[k] = NULL;
+    }
+}
+
+// Read the arguments; afterwards the dims are known.
+static int see_inputs(Call *call, PyObject *const *args, Py_ssize_t count, PyObject *names, const char *const *options,
+                      PyObject **given)
+{
+    PyObject *values[MAX_INPUTS];
+    if (bind_arguments(call, args, count, names, values, options, given) < 0) {
+        return -1;
+    }
+    for (int i = 0; i < call->entry->inputs; i++) {
+        if (see_input(call, i, values[i]) < 0) {
+            return -1;
+        }
+    }
+    if (solve_dims(call) < 0) {
+        return -1;
+    }
+    for (int k = 0; k < DIMS; k++) {
+        call->dim[k] = call->dim[k] < 0 ? 1 : call->dim[k];  // no input has it
+    }
+    return check_bounds(call);
+}
+
+static int end_call(Call *call, int status)
+{
+    for (int i = 0; i < call->seen; i++) {
+        if (call->inputs[i].view.obj != NULL) {
+            PyBuffer_Release(&call->inputs[i].view);
+        }
+        release(call->inputs[i].array);
+    }
+    for (int k = 0; k < call->given; k++) {
+        PyBuffer_Release(&call->outputs[k]);
+    }
+    if (call->workspace != NULL) {
+        workspace_return(call->model, call->workspace);
+    }
+    for (int k = 0; status < 0 && k < call->entry->outputs; k++) {
+        release(call->results[k]);
+    }
+    return status;
+}
+
+#if HAS_NAMED
+static PyObject *make_dict(Call *call, int count)
+{
+    PyObject *dict = PyDict_New();
+    for (int k = 0; k < count; k++) {
+        const Port *port = &call->entry->ports[call->entry->inputs + k];
+        if (dict != NULL && PyDict_SetItemString(dict, port->name, call->results[k]) < 0) {
+            Py_DecRef(dict);
+            dict = NULL;
+        }
+        Py_DecRef(call->results[k]);
+    }
+    return dict;
+}
+
+#endif
+// Put Python numbers in the place of Arrays without axes, where the entry gives numbers.
+static int make_numbers(Call *call, int count)
+{
+    int status = 0;
+    for (int k = 0; k < count && call->entry->numbers; k++) {
+        const Port *port = &call->entry->ports[call->entry->inputs + k];
+        if (port->rank == 0) {
+            const Array *array = PY_BODY(call->results[k]);
+            PyObject *number = element_get(port->dtype, array->data);
+            Py_DecRef(call->results[k]);
+            call->results[k] = number;
+            status = number == NULL ? -1 : status;
+        }
+    }
+    for (int k = 0; status < 0 && k < count; k++) {
+        release(call->results[k]);
+    }
+    return status;
+}
+
+static PyObject *make_result(Call *call, int count)
+{
+    if (!call->entry->scalar && make_numbers(call, count) < 0) {
+        return NULL;
+    }
+#if HAS_NAMED
+    if (call->entry->named) {
+        return make_dict(call, count);
+    }
+#endif
+    if (call->entry->scalar) {
+        return element_get(call->entry->ports[call->entry->inputs].dtype, call->scalar);
+    }
+    if (count == 1) {
+        return call->results[0];
+    }
+    if (count == 0) {
+        Py_IncRef(Py_None);
+        return Py_None;
+    }
+    PyObject *tuple = PyTuple_New(count);
+    for (int k = 0; k < count; k++) {
+        if (tuple == NULL) {
+            Py_DecRef(call->results[k]);
+        } else {
+            PyTuple_SetItem(tuple, k, call->results[k]);
+        }
+    }
+    return tuple;
+}
+
+// The operations of a call, rows without elements counted as if they had one: a loop over them takes its time.
+static int128 work_of(const Call *call)
+{
+    ptrdiff_t dim[DIMS];
+    for (int i = 0; i < DIMS; i++) {
+        dim[i] = call->dim[i] > 0 ? call->dim[i] : 1;
+    }
+    return call->entry->work(dim);
+}
+
+// Run the kernel, a tile of rows after the other where they do not depend on each other: the workspace stays in the
+// cache, and an interrupt is seen between two tiles.
+static int run_tiles(Call *call)
+{
+    const Entry *entry = call->entry;
+    const int128 work = work_of(call);
+    const ptrdiff_t rows = call->dim[-1 - BATCH], tile = rows_at_a_time(call);
+    ptrdiff_t start = 0;
+    do {  // without rows, too: sums over them are 0
+        call->dim[-1 - BATCH] = rows - start < tile ? rows - start : tile;
+        lock_state(call->model);
+        run_kernel(call->model, entry, 0, work, call->p, call->dim);
+        unlock_state(call->model);
+#if HAS_REFUSALS
+        if (entry->refusals != NULL && call->refused != 0) {
+            PyErr_Format(PyExc_ValueError, "%s: %s", call->function, entry->refusals[call->refused - 1]);
+            return -1;
+        }
+#endif
+        if (work > LONG_WORK && PyErr_CheckSignals() < 0) {
+            return -1;
+        }
+        for (int i = 0; i < entry->inputs + entry->outputs && tile < rows; i++) {
+            const Port *port = &entry->ports[i];
+            ptrdiff_t bytes = port->rank > 0 && port->shape[0] == BATCH ? DTYPES[port->dtype].size * tile : 0;
+            for (int d = 1; d < port->rank; d++) {
+                bytes *= port_extent(port, d, call->dim);
+            }
+            call->p[i] += bytes;
+        }
+        start += tile;
+    } while (start < rows);
+    return 0;
+}
+
+// Serve one call of an entry: check everything, run the kernel, give the results.
+static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Call call;
+    PyObject *out = NULL;
+    const bool takes_out = entry->outputs > 0 && !entry->scalar;
+    begin_call(&call, self, entry, entry->name);
+    if (see_inputs(&call, args, count, names, takes_out ? OUT : NO_OPTIONS, &out) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+    out = out == Py_None ? NULL : out;
+    if (place_outputs(&call, out) < 0 || place_inputs(&call, entry) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#if HAS_REFUSALS
+    call.p[entry->inputs + entry->outputs] = (char *)&call.refused;  // or one of those behind
+#endif
+    char **rest = call.p + behind_ports(entry);
+#if HAS_STATE
+    rest[0] = self->state;
+#else
+    rest[0] = NULL;
+#endif
+    rest[1] = (char *)weights_at(self, CONSTANTS_AT);
+    if (end_call(&call, run_tiles(&call)) < 0) {
+        return NULL;
+    }
+    if (out == NULL) {
+        return make_result(&call, entry->outputs);
+    }
+    for (int k = 0; k < entry->outputs; k++) {
+        Py_DecRef(call.results[k]);
+    }
+    Py_IncRef(out);
+    return out;
+}

@@ -1,0 +1,403 @@
+// ---------------------------------------------------------------------------------------------------------------- fit
+#pragma once
+
+#include "runtime/calls.c"
+#if HAS_FIT && defined(_WIN32)
+__declspec(dllimport) unsigned long long __stdcall GetTickCount64(void);
+#elif HAS_FIT
+#include <sys/time.h>
+#endif
+
+#if HAS_FIT
+#if defined(FIT_REFUSAL)
+static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    (void)self, (void)args, (void)count, (void)names;
+    PyErr_SetString(PyExc_TypeError, "fit: this model has no batches: " FIT_REFUSAL "; train_step can train it");
+    return NULL;
+}
+
+#else
+__extension__ typedef unsigned __int128 uint128;
+
+// Microseconds. A look at the clock comes after so many operations: some 0.1 ms.
+enum { SIGNALS_AFTER = 50000, REPORT_AFTER = 100000, CLOCK_WORK = 1000000, STEP_WORK = 500 };
+
+static const char *const FIT_OPTIONS[] = {"batch", "epochs", "shuffle", "seed", "callback", NULL};
+
+#if FIT_BLOCK
+// One example after the other goes in blocks of so many; the table has the bytes of an example's products with each
+// weight that is updated at the end of a block.
+enum { BLOCK = FIT_BLOCK, WEIGHTS_LATE = sizeof AHEAD_BYTES / sizeof *AHEAD_BYTES };
+#endif
+
+// One run of fit(): what its steps read, and how far they are.
+typedef struct {
+    Call call;
+    int64_t batch, epochs;
+    bool shuffle;
+    uint64_t seed;  // the state of the generator
+    PyObject *callback;
+    ptrdiff_t examples;
+    ptrdiff_t row_bytes[MAX_INPUTS];  // of one example; 0 where every step reads the same
+    const char *data[MAX_INPUTS];
+    char *gathered[MAX_INPUTS];  // room for a batch, or a block
+    ptrdiff_t *order;            // the examples; those drawn for this epoch come first
+    ptrdiff_t drawn;             // how many these are
+#if FIT_BLOCK
+    bool in_blocks;
+    char *ahead[WEIGHTS_LATE], *like[WEIGHTS_LATE], *changes[WEIGHTS_LATE], *change[WEIGHTS_LATE], *workspace;
+#endif
+    Workspace *memory;           // of all these
+    int64_t stretch;             // steps between two looks at the clock
+    int64_t epoch;               // epochs done
+    ptrdiff_t row;               // examples done of this one
+    double sum, mean;            // of this epoch's losses so far; of the last epoch's
+} Fit;
+
+// Microseconds since some moment. Where the clock is set meanwhile, differences are wrong once.
+static uint64_t clock_now(void)
+{
+#if defined(_WIN32)
+    return GetTickCount64() * 1000;
+#else
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_usec;
+#endif
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    return split_mix(*state += GAMMA);
+}
+
+// Draw examples of this epoch until there are `count`: Fisher and Yates' shuffle, as far as it is needed now.
+static void draw(Fit *fit, ptrdiff_t count)
+{
+    for (ptrdiff_t i = fit->drawn; i < count; i++) {
+        const uint64_t left = (uint64_t)(fit->examples - i);
+        const ptrdiff_t k = i + (ptrdiff_t)((uint128)next_random(&fit->seed) * left >> 64), drawn = fit->order[k];
+        fit->order[k] = fit->order[i];
+        fit->order[i] = drawn;
+    }
+    fit->drawn = count;
+}
+
+// An input of the example at a place of this epoch.
+static char *example(const Fit *fit, int i, ptrdiff_t row)
+{
+    return (char *)fit->data[i] + (fit->shuffle ? fit->order[row] : row) * fit->row_bytes[i];
+}
+
+static char *gather(const Fit *fit, int i, ptrdiff_t rows)
+{
+    const size_t bytes = (size_t)fit->row_bytes[i];
+    const ptrdiff_t *order = fit->order + fit->row;
+    for (ptrdiff_t k = 0; k < rows; k++) {
+        memcpy(fit->gathered[i] + (size_t)k * bytes, fit->data[i] + (size_t)order[k] * bytes, bytes);
+    }
+    return fit->gathered[i];
+}
+
+// An input of the next `rows` examples: in place where they lie together.
+static char *next_examples(const Fit *fit, int i, ptrdiff_t rows)
+{
+    return fit->shuffle && rows > 1 ? gather(fit, i, rows) : example(fit, i, fit->row);
+}
+
+// train_step on the next batch.
+static void run_step(Fit *fit)
+{
+    Call *call = &fit->call;
+    const Entry *entry = call->entry;
+    const ptrdiff_t left = fit->examples - fit->row, rows = left < fit->batch ? left : (ptrdiff_t)fit->batch;
+    if (fit->shuffle) {
+        draw(fit, fit->row + rows);
+    }
+    for (int i = 0; i < entry->inputs; i++) {
+        if (fit->row_bytes[i] > 0) {
+            call->p[i] = next_examples(fit, i, rows);
+        }
+    }
+#if FIT_ROWS < 0
+    call->dim[-1 - FIT_ROWS] = rows;
+#endif
+    call->model->kernels[entry->kernel](call->p, call->dim);
+    fit->row += rows;
+    fit->sum += float_get(entry->ports[entry->inputs].dtype, call->scalar) * (double)rows;
+}
+
+#if FIT_BLOCK
+// Run an entry on the n addresses in p.
+static void run_entry(const Fit *fit, const Entry *entry, char **p, int n)
+{
+    p[n] = fit->call.model->state;
+    p[n + 1] = (char *)weights_at(fit->call.model, CONSTANTS_AT);
+    p[n + 2] = fit->workspace;
+    p[n + 3] = NULL;
+    fit->call.model->kernels[entry->kernel](p, fit->call.dim);
+}
+
+// As many steps on one example each.
+static void run_block(Fit *fit)
+{
+    enum { BLOCKS = sizeof BLOCK_INPUTS / sizeof *BLOCK_INPUTS, STEPS = sizeof STEP_INPUTS / sizeof *STEP_INPUTS };
+    Call *call = &fit->call;
+    char *p[MAX_INPUTS + MAX_OUTPUTS + 4], *block[BLOCKS];
+    int n = 0;
+    if (fit->shuffle) {
+        draw(fit, fit->row + BLOCK);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        p[n++] = block[i] = next_examples(fit, BLOCK_INPUTS[i], BLOCK);
+    }
+    for (int k = 0; k < WEIGHTS_LATE; k++) {
+        p[n++] = fit->ahead[k];
+        p[n++] = fit->like[k];
+        memset(fit->changes[k], 0, (size_t)AHEAD_BYTES[k] * BLOCK);
+    }
+    run_entry(fit, &ENTRIES[ENTRY_fit_begin], p, n);
+    for (int row = 0; row < BLOCK; row++, fit->row++) {
+        n = 0;
+        for (int i = 0; i < STEPS; i++) {
+            const int input = STEP_INPUTS[i];
+            p[n++] = fit->row_bytes[input] > 0 ? example(fit, input, fit->row) : call->p[input];
+        }
+        for (int k = 0; k < WEIGHTS_LATE; k++) {
+            p[n++] = fit->ahead[k] + row * AHEAD_BYTES[k];
+            p[n++] = fit->like[k] + row * LIKE_BYTES[k];
+            p[n++] = fit->changes[k];
+        }
+        p[n++] = call->scalar;
+        for (int k = 0; k < WEIGHTS_LATE; k++) {
+            p[n++] = fit->change[k];
+        }
+        run_entry(fit, &ENTRIES[ENTRY_fit_step], p, n);
+        for (int k = 0; k < WEIGHTS_LATE; k++) {
+            memcpy(fit->changes[k] + row * AHEAD_BYTES[k], fit->change[k], (size_t)AHEAD_BYTES[k]);
+        }
+        fit->sum += float_get(call->entry->ports[call->entry->inputs].dtype, call->scalar);
+    }
+    n = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        p[n++] = block[i];
+    }
+    for (int k = 0; k < WEIGHTS_LATE; k++) {
+        p[n++] = fit->changes[k];
+    }
+    run_entry(fit, &ENTRIES[ENTRY_fit_end], p, n);
+}
+
+#endif
+// Steps until all is done, or it is time for signals, or an epoch's end is to be reported.
+static void run_steps(Fit *fit)
+{
+    const uint64_t start = clock_now();
+    do {
+        for (int64_t k = 0; k < fit->stretch; k++) {
+#if FIT_BLOCK
+            (fit->in_blocks && fit->examples - fit->row >= BLOCK ? run_block : run_step)(fit);
+#else
+            run_step(fit);
+#endif
+            if (fit->row == fit->examples) {
+                fit->mean = fit->sum / (double)fit->examples;
+                fit->sum = 0;
+                fit->row = fit->drawn = 0;
+                if (++fit->epoch == fit->epochs || fit->callback != NULL) {
+                    return;
+                }
+            }
+        }
+    } while (clock_now() - start < SIGNALS_AFTER);
+}
+
+static int report(const Fit *fit)
+{
+    const Py_ssize_t done = (Py_ssize_t)fit->epoch * fit->examples + fit->row;
+    const Py_ssize_t total = (Py_ssize_t)fit->epochs * fit->examples;
+    const double loss = fit->row > 0 ? fit->sum / (double)fit->row : fit->mean;
+    PyObject *result = PyObject_CallFunction(fit->callback, "nnd", done, total, loss);
+    release(result);
+    return result == NULL ? -1 : 0;
+}
+
+// All steps. Between two of them signals are seen, the callback runs, and other calls of this model have their turn.
+static int train(Fit *fit)
+{
+    Model *model = fit->call.model;
+    const ptrdiff_t steps = 1 + (fit->examples - 1) / (ptrdiff_t)fit->batch;
+    const int128 work = fit->call.entry->work(fit->call.dim) + STEP_WORK;
+    const bool is_long = work > LONG_WORK / steps / fit->epochs;
+    fit->stretch = 1 + (int64_t)(CLOCK_WORK / work);
+    uint64_t reported = clock_now();
+    while (fit->epoch < fit->epochs) {
+        if (is_long) {
+            Threads *threads = lend_threads(model, fit->call.entry, work, fit->call.p);
+            renew_locks(model, false);
+            PyThreadState *thread = PyEval_SaveThread();
+            wait_for_state(model);
+            run_steps(fit);
+            unlock_state(model);
+            PyEval_RestoreThread(thread);
+            return_threads(model, threads);
+        } else {
+            lock_state(model);
+            run_steps(fit);
+            unlock_state(model);
+        }
+        if (PyErr_CheckSignals() < 0) {
+            return -1;
+        }
+        if (fit->callback != NULL && (fit->row == 0 || clock_now() - reported >= REPORT_AFTER)) {
+            if (report(fit) < 0) {
+                return -1;
+            }
+            reported = clock_now();
+        }
+    }
+    return 0;
+}
+
+static int read_options(Fit *fit, PyObject *const *given)
+{
+    const struct { int dtype; void *to; } OPTIONS[] = {
+        {I64, &fit->batch}, {I64, &fit->epochs}, {BOOL, &fit->shuffle}, {U64, &fit->seed},
+    };
+    for (size_t k = 0; k < sizeof OPTIONS / sizeof *OPTIONS; k++) {
+        if (given[k] != NULL && element_set("fit", FIT_OPTIONS[k], OPTIONS[k].dtype, OPTIONS[k].to, given[k]) < 0) {
+            return -1;
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        const int64_t value = k == 0 ? fit->batch : fit->epochs;
+        if (value < 1) {
+            PyErr_Format(PyExc_ValueError, "fit: %s: expected at least 1, got %lld", FIT_OPTIONS[k], (long long)value);
+            return -1;
+        }
+    }
+    fit->callback = given[4] == Py_None ? NULL : given[4];
+    if (fit->callback != NULL && PyCallable_Check(fit->callback) == 0) {
+        return refuse_type("fit", "callback", "a callable", fit->callback);
+    }
+    return 0;
+}
+
+// How many examples a batch has, now that it is known how many there are.
+static int set_batch(Fit *fit)
+{
+    Call *call = &fit->call;
+    fit->examples = call->dim[-1 - FIT_EXAMPLES];
+    if (fit->epochs > PTRDIFF_MAX / fit->examples) {
+        PyErr_Format(PyExc_ValueError, "fit: epochs: expected at most %zd, got %lld", PTRDIFF_MAX / fit->examples,
+                     (long long)fit->epochs);
+        return -1;
+    }
+    call->entry = &ENTRIES[ENTRY_train_step];
+#if FIT_ROWS < 0
+    // A last, smaller batch must be as good as the others.
+    fit->batch = fit->batch < fit->examples ? fit->batch : fit->examples;
+    const ptrdiff_t sizes[] = {fit->examples % (ptrdiff_t)fit->batch, (ptrdiff_t)fit->batch};
+    for (int k = sizes[0] == 0; k < 2; k++) {
+        call->dim[-1 - FIT_ROWS] = -1;
+        if (set_dim(call, 0, -1 - FIT_ROWS, sizes[k]) < 0 || check_bounds(call) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+#else
+    if (fit->batch != FIT_ROWS) {
+        PyErr_Format(PyExc_ValueError, "fit: batch: expected %d, got %lld", FIT_ROWS, (long long)fit->batch);
+        return -1;
+    }
+    if (fit->examples % FIT_ROWS != 0) {
+        PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %d, got %zd", FIT_ROWS, fit->examples);
+        return -1;
+    }
+    return check_bounds(call);
+#endif
+}
+
+// Where the examples of each input are, and memory to put together batches of them.
+static int place_examples(Fit *fit)
+{
+    const Entry *entry = &ENTRIES[ENTRY_fit];
+    ptrdiff_t at[MAX_INPUTS], total = 0, together = fit->shuffle ? (ptrdiff_t)fit->batch : 0;
+#if FIT_BLOCK
+    fit->in_blocks = fit->batch == 1;
+    together = fit->shuffle && fit->in_blocks ? BLOCK : together;
+#endif
+    for (int i = 0; i < entry->inputs; i++) {
+        const Port *port = &entry->ports[i];
+        const bool is_split = port->rank > 0 && port->shape[0] == FIT_EXAMPLES;
+        fit->row_bytes[i] = is_split ? fit->call.inputs[i].bytes / fit->examples : 0;
+        fit->data[i] = fit->call.p[i];
+        at[i] = total;
+        total += round_up(fit->row_bytes[i] * together);
+    }
+#if FIT_BLOCK
+    const ptrdiff_t block_at = total;
+    ptrdiff_t workspace = 0;
+    for (int e = 0; fit->in_blocks && e < 3; e++) {
+        const int entry = (const int[]){ENTRY_fit_begin, ENTRY_fit_step, ENTRY_fit_end}[e];
+        const ptrdiff_t bytes = (ptrdiff_t)ENTRIES[entry].workspace(fit->call.dim);
+        workspace = bytes > workspace ? bytes : workspace;
+    }
+    for (int k = 0; fit->in_blocks && k < WEIGHTS_LATE; k++) {
+        total += 2 * round_up(BLOCK * AHEAD_BYTES[k]) + round_up(AHEAD_BYTES[k]) + round_up(BLOCK * LIKE_BYTES[k]);
+    }
+    total += round_up(workspace);
+#endif
+    if (total == 0 && !fit->shuffle) {
+        return 0;
+    }
+    const ptrdiff_t ordered = fit->shuffle ? fit->examples : 0;
+    fit->memory = workspace_lease(fit->call.model, total + ordered * (ptrdiff_t)sizeof *fit->order);
+    if (fit->memory == NULL) {
+        return -1;
+    }
+#if FIT_BLOCK
+    char *memory = fit->memory->memory + block_at;
+    for (int k = 0; fit->in_blocks && k < WEIGHTS_LATE; k++) {
+        fit->ahead[k] = memory;
+        fit->changes[k] = fit->ahead[k] + round_up(BLOCK * AHEAD_BYTES[k]);
+        fit->change[k] = fit->changes[k] + round_up(BLOCK * AHEAD_BYTES[k]);
+        fit->like[k] = fit->change[k] + round_up(AHEAD_BYTES[k]);
+        memory = fit->like[k] + round_up(BLOCK * LIKE_BYTES[k]);
+    }
+    fit->workspace = memory;
+#endif
+    for (int i = 0; i < entry->inputs; i++) {
+        fit->gathered[i] = fit->memory->memory + at[i];
+    }
+    fit->order = (ptrdiff_t *)(void *)(fit->memory->memory + total);
+    for (ptrdiff_t k = 0; k < ordered; k++) {
+        fit->order[k] = k;
+    }
+    return 0;
+}
+
+static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Fit fit = {.batch = FIT_BATCH, .epochs = 1, .shuffle = true};
+    PyObject *given[sizeof FIT_OPTIONS / sizeof *FIT_OPTIONS] = {NULL};
+    begin_call(&fit.call, PY_BODY(self), &ENTRIES[ENTRY_fit], "fit");
+    int status = see_inputs(&fit.call, args, count, names, FIT_OPTIONS, given);
+    if (status == 0 && read_options(&fit, given) == 0 && set_batch(&fit) == 0 && place_inputs(&fit.call, &ENTRIES[ENTRY_fit]) == 0) {
+        char **rest = fit.call.p + fit.call.entry->inputs;
+        rest[0] = fit.call.scalar;
+        rest[1] = fit.call.model->state;
+        rest[2] = (char *)weights_at(fit.call.model, CONSTANTS_AT);
+        status = place_examples(&fit) < 0 ? -1 : train(&fit);
+    } else {
+        status = -1;
+    }
+    if (fit.memory != NULL) {
+        workspace_return(fit.call.model, fit.memory);
+    }
+    return end_call(&fit.call, status) < 0 ? NULL : PyFloat_FromDouble(fit.mean);
+}
+
+#endif
+#endif

@@ -1,0 +1,11 @@
+// The instruction sets that a module's kernels were compiled for, as the rendered table ISAS lists them.
+#pragma once
+
+#include "runtime/cpuid.c"
+
+typedef void Kernel(char *const *p, const ptrdiff_t *dim);
+
+// `saved`: what the system must save, of the register XCR0.
+typedef struct { const char *name; unsigned saved; Cpuid needs[CPUID_COUNT]; Kernel *kernels[KERNEL_COUNT]; } Isa;
+
+__extension__ typedef __int128 int128;  // sizes are computed without overflow, then checked
