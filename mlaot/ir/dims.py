@@ -209,22 +209,22 @@ def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim:
     return _canonical(total)
 
 
-def replaced(value: Dim, known: Mapping[str, Dim]) -> Dim:
+def assign(value: Dim, values: Mapping[str, Dim]) -> Dim:
     """Evaluate ``value`` with values for some of its named dims; the others stay."""
     own = names(value)
-    if own.isdisjoint(known):
+    if own.isdisjoint(values):
         return value
-    return substitute(value, {name: known[name] if name in known else dim(name) for name in own})
+    return substitute(value, {name: values[name] if name in values else dim(name) for name in own})
 
 
 def step_of(value: Dim, name: str) -> Dim:
     """Return how much ``value`` grows where a named dim grows by one."""
     if name not in names(value):
         return 0
-    return replaced(value, {name: dim(name) + 1}) + -1 * value
+    return assign(value, {name: dim(name) + 1}) + -1 * value
 
 
-def assumed(value: Dim) -> int:
+def nominal(value: Dim) -> int:
     """Evaluate ``value`` with ``NOMINAL`` for every named dim, to compare costs."""
     return substitute(value, dict.fromkeys(names(value), NOMINAL))
 

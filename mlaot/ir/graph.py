@@ -67,15 +67,15 @@ class Axes:
 
 @dataclass(frozen=True)
 class Index:
-    """The ``argument`` of an op that holds indices, their ``range(*types, **attrs)``, and what happens to ``others``.
+    """The ``argument`` of an op that holds indices, and their ``range(*types, **attrs)``.
 
-    A module refuses a caller's integers out of range; ``others`` says what the op does with those that a model
+    A module refuses a caller's integers out of range; ``out_of_range`` says what the op does with those that a model
     computes.
     """
 
     argument: int
     range: Callable[..., IndexRange | None]
-    others: str
+    out_of_range: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,16 +95,16 @@ def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(i for i in range(rank) if i not in axes)
 
 
-def reduced(x: Type, axes: tuple[int, ...]) -> Type:
+def reduced_type(x: Type, axes: tuple[int, ...]) -> Type:
     if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
         raise MlaotError(f"cannot reduce {x} over axes {axes}")
     return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
 
 
-def accumulated(x: Type, axes: tuple[int, ...]) -> Type:
+def sum_type(x: Type, axes: tuple[int, ...]) -> Type:
     if x.dtype.kind == "b":
         raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
-    return reduced(x, axes)
+    return reduced_type(x, axes)
 
 
 def accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
@@ -122,7 +122,7 @@ def spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
 
 sum_: Op = Op(
     "sum",
-    accumulated,
+    sum_type,
     accumulate(np.add),
     lambda ct, out, x, axes: (spread(ct, x, axes),),
     REDUCTION,

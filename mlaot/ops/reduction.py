@@ -13,9 +13,8 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
 from mlaot.ops.axes import REDUCTION, along, contraction
 from mlaot.ops.axes import parse_spec as parse_spec
-from mlaot.ops.base import Array, Op, accumulate, accumulated, accumulator, broadcast, no_gradient, spread
+from mlaot.ops.base import Array, Op, accumulate, accumulator, broadcast, no_gradient, reduced_type, spread, sum_type
 from mlaot.ops.base import kept_axes as kept_axes
-from mlaot.ops.base import reduced as reduced
 from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
@@ -31,7 +30,7 @@ def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
 
 
 def _extreme_type(x: Type, axes: tuple[int, ...]) -> Type:
-    result = reduced(x, axes)
+    result = reduced_type(x, axes)
     if any(x.shape[a] == 0 for a in axes):
         raise MlaotError(f"{x} has no elements along axes {axes}, so none is the largest or smallest")
     return result
@@ -75,7 +74,7 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
 
 
 prod: Op = Op(
-    "prod", accumulated, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
+    "prod", sum_type, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
 )
 max_: Op = Op(
     "max",

@@ -14,7 +14,7 @@ from mlaot.errors import MlaotError, VariableError, did_you_mean
 from mlaot.frontend.trace.declaration import Traced
 from mlaot.frontend.trace.sample import arrays
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.dims import assumed
+from mlaot.ir.dims import nominal
 from mlaot.ir.module import INTERMEDIATES, Module
 from mlaot.ir.text import text
 from mlaot.passes.algebra.canonical_order import canonical_order
@@ -196,7 +196,7 @@ def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
     types = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
     numbers = np.random.default_rng(0)
     parameters = {
-        key: type_.dtype.array(numbers.standard_normal([assumed(d) for d in type_.shape]))
+        key: type_.dtype.array(numbers.standard_normal([nominal(d) for d in type_.shape]))
         for key, type_ in types.items()
     }
     arguments = tuple(key for key in graph.inputs if key not in types)

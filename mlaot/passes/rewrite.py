@@ -15,17 +15,17 @@ MAX_SWEEPS = 50
 def rewrite(
     graph: Graph,
     rules: Mapping[Op | None, Sequence[Rule]],
-    replaced: Callable[[Node, Node], None] = lambda old, new: None,
+    on_replace: Callable[[Node, Node], None] = lambda old, new: None,
 ) -> None:
     """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
 
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
-    ``replaced`` is called with each node and its replacement.
+    ``on_replace`` is called with each node and its replacement.
     """
     anywhere = tuple(rules.get(None, ()))
     by_op = {op: (*own, *anywhere) for op, own in rules.items()}
     for _ in range(MAX_SWEEPS):
-        if not _sweep(graph, by_op, anywhere, replaced):
+        if not _sweep(graph, by_op, anywhere, on_replace):
             return
     names = [rule.__name__ for own in rules.values() for rule in own]
     raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
@@ -35,7 +35,7 @@ def _sweep(
     graph: Graph,
     rules: Mapping[Op | None, Sequence[Rule]],
     anywhere: Sequence[Rule],
-    replaced: Callable[[Node, Node], None],
+    on_replace: Callable[[Node, Node], None],
 ) -> bool:
     changed = False
     for old in graph.nodes():
@@ -53,7 +53,7 @@ def _sweep(
                 assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
         if node is not old:
             graph.forward(old, node)
-            replaced(old, node)
+            on_replace(old, node)
             changed = True
     graph.origin = ""
     return changed

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, users
-from mlaot.ir.dims import assumed, product
+from mlaot.ir.dims import nominal, product
 from mlaot.ir.subgraph import inline
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -239,7 +239,7 @@ def _is_worth(part: Node, available: set[Node]) -> bool:
 
 
 def _size(node: Node) -> int:
-    return assumed(product(node.type.shape))
+    return nominal(product(node.type.shape))
 
 
 def _late_results(loop: _Loop, sums: Mapping[int, Node]) -> dict[int, Node]:

@@ -51,10 +51,10 @@ def freeze(module: Module) -> None:
         is_fixed = fixed_by(module)
         readers = Counter({node: len(nodes) for node, nodes in users(graph.nodes()).items()})
 
-        def replaced(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
+        def move_readers(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
             readers[new] += readers[old]
 
-        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), replaced)
+        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), move_readers)
         _compute(module, graph, is_fixed)
         _own_operands(module, graph)
 
