@@ -53,7 +53,7 @@ def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -
 
 
 def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None = None) -> Any:
-    """Which numbers are no indices into an axis of ``size`` elements, as booleans."""
+    """Return which numbers are no indices into an axis of ``size`` elements, as booleans."""
     is_unsigned = np.asarray(values).dtype.kind in "ub"
     low = -size if wraps and not is_unsigned else 0
     mask = (np.trunc(values) < low) | (np.trunc(values) >= size) | np.isnan(values)

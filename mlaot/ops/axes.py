@@ -1,4 +1,4 @@
-"""How axes go through an op: which axis of the result an axis of an argument is, and the op in another layout.
+"""Maps of axes through an op: the axis of the result for each axis of an argument, and the op in another layout.
 
     op                               arguments    result    whole
     mul(x, y)                        ab, ab       ab
@@ -15,10 +15,10 @@ element of the argument alone. A label that only arguments have is *summed*, one
 Labels in ``whole`` are neither: the op cuts, counts, sorts or scans along them. These are the indexing maps of MLIR's
 linalg, with a name for what they cannot express.
 
-Whoever wants an op in another layout names the axes of its arguments by the same labels in another order, with new
-labels among them (a batch, the lanes of a block) or without some (axes of one element), and gets the op's ``Form``: its
-attributes there, how it wants its arguments, and what comes. ``layout.py`` applies it. So an op says once how axes go
-through it, and batching, layouts and views follow.
+A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
+labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
+attributes there, the layouts of its arguments, and that of its result; ``layout.py`` applies it. So an op defines once
+how axes go through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ REDUCTION = Axes(_reduction_of, _reduction_form, reduces=True)
 
 
 def each_axis(**neutral: int | None) -> Axes:
-    """An op with a number for each axis in its attributes; one with ``neutral`` ones is kept (None: its extent)."""
+    """Make the axes of an op whose attributes have a number per axis; ``neutral`` ones keep it (None: extent)."""
 
     def of(node: Node) -> AxisMap:
         x = node.arg(0).type
@@ -365,7 +365,7 @@ def _gather_of(node: Node) -> AxisMap:
 
 
 def _gather_form(use: Use) -> Form | None:
-    """What stands in front of the axis that is read, indices share; what they have more are further indices."""
+    """Keep the axes in front of the one that is read on x and indices alike; further axes of indices follow."""
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
@@ -389,7 +389,7 @@ def _scatter_of(node: Node) -> AxisMap:
 
 
 def _scatter_form(use: Use) -> Form | None:
-    """Whatever else any of the three has, all have in front."""
+    """Put in front of all three arguments every further axis that one of them has."""
     lead, own = use.node.attrs["lead"], use.map.args
     inner = [labels[lead:] for labels in own]
     outer = tuple(dict.fromkeys(label for layout in use.layouts for label in without(layout, (*inner[0], *inner[1]))))
@@ -410,9 +410,7 @@ def parse_spec(spec: str) -> tuple[str, str, str]:
 
 
 def contraction(*inside: str) -> Axes:
-    """A product by the labels of its attribute ``spec``; ``inside`` are labels of further, last axes of its first
-    operand.
-    """
+    """Make the axes of a product by the labels of ``spec``; ``inside`` labels last axes of its first operand."""
 
     def of(node: Node) -> AxisMap:
         first, second, out = parse_spec(node.attrs["spec"])

@@ -28,7 +28,7 @@ def _scan_type(x: Type, axis: int, reverse: bool = False, exclusive: bool = Fals
 
 
 def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
-    """The reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
+    """Make the reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
 
     def reference(x: Array, axis: int, reverse: bool = False, exclusive: bool = False) -> Array:
         leading = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
@@ -41,7 +41,7 @@ def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
 
 
 def _shift(x: Node, axis: int, reverse: bool) -> Node:
-    """Element i is the one that a scan meets before i; 0 before the first."""
+    """Shift by one: element i is the one that a scan meets before i, and 0 before the first."""
     low, high = ([int(i == axis and r) for i in range(x.type.rank)] for r in (not reverse, reverse))
     zero = x.graph.constant(0, x.type.dtype)
     longer = pad(x, zero, low=tuple(low), high=tuple(high), interior=(0,) * x.type.rank)
@@ -49,14 +49,14 @@ def _shift(x: Node, axis: int, reverse: bool) -> Node:
 
 
 def _vjp_cumsum(ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False) -> tuple[Node]:
-    """The running sum from the other end."""
+    """Run the sum from the other end."""
     return (cumsum(ct, axis=axis, reverse=not reverse, exclusive=exclusive),)
 
 
 def _vjp_cumprod(
     ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False
 ) -> tuple[Node]:
-    """The product before i, times ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
+    """Multiply the product before i by ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
     before = cumprod(x, axis=axis, reverse=reverse, exclusive=True)
     terms = _shift(ct, axis, not reverse) if exclusive else ct
     after = linear_recurrence(_shift(x, axis, not reverse), terms, axis=axis, reverse=not reverse)
@@ -95,7 +95,7 @@ def _recurrence_reference(a: Array, b: Array, axis: int, reverse: bool = False) 
 
 
 def _vjp_recurrence(ct: Node, out: Node, a: Node, b: Node, axis: int, reverse: bool = False) -> tuple[Node, Node]:
-    """The adjoint is the recurrence the other way, with the factors moved on by one."""
+    """Run the recurrence the other way, with the factors moved on by one."""
     adjoint = linear_recurrence(_shift(a, axis, not reverse), ct, axis=axis, reverse=not reverse)
     return mul(adjoint, _shift(out, axis, reverse)), adjoint
 

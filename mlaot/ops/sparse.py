@@ -73,6 +73,7 @@ def _dense(x: Node, dtype: DType) -> Node:
 
 
 def _vjp_dot(ct: Node, out: Node, x: Node, w: Node, axis: int) -> tuple[Node | None, Node]:
+    """Contract for the gradient of x, where its dtype is that of w; add products sparsely for that of w."""
     labels, matrix, g_labels = _labels(x.type.rank - 1, axis)
     grad = contract(ct, w, spec=f"{g_labels},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
     return grad, sparse_add(full_like(w, 0.0), x, ct, axis=axis)

@@ -1,4 +1,4 @@
-"""Where elements lie in memory: those of a view in what it looks at, and those of arguments in a copy of them all.
+"""Where elements lie in memory: those of a view in its argument, and those of arguments in a result that copies them.
 
 Strides and offsets are in elements and may name dims, as extents do.
 """
@@ -58,7 +58,7 @@ def reshape_view(node: Node, inner: Strides) -> View:
     strides: list[Dim] = [0] * len(target)
     whole = True
     for before, after in regrouped(source, target) or ():
-        step = inner[before[-1]]
+        step = inner[before[-1]]  # of a group without gaps: stride[i] = stride[i + 1] * extent[i + 1]
         whole = whole and not (step == 1 and len(after) > 1)
         end = step
         for axis in reversed(before):

@@ -212,7 +212,7 @@ def _blocks(chain: _Chain) -> list[tuple[int, int, int]]:
     """List for each block of rows its first row, its end, and how many columns its rows see."""
     assert chain.mask is not None
     rows = len(chain.mask)
-    step = -(-rows // MASK_BLOCKS // 16) * 16
+    step = -(-rows // MASK_BLOCKS // 16) * 16  # ceil(rows / MASK_BLOCKS), rounded up to a multiple of 16
     blocks = []
     for start in range(0, rows, step):
         visible = np.flatnonzero(chain.mask[start : start + step].any(0))

@@ -177,6 +177,7 @@ def _reshape(node: Node, box: Box) -> Iterator[Part]:
 
 def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
     """Split a part of several axes into runs in row-major order; return none where these are not known."""
+    # Element (i, j, ..) lies at sum_k (start_k + i_k step_k) strides_k, where strides_k is the product of later sizes.
     spans = [span or (0, n, 1) for span, n in zip(cut, sizes, strict=True)]
     strides = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
     start = sum((span[0] * n for span, n in zip(spans, strides, strict=True)), start=0)
@@ -205,7 +206,7 @@ def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
     start, count, step = run
     if not (isinstance(row_size, int) and row_size > 0 and isinstance(start, int) and isinstance(step, int)):
         return []
-    row, place = start // row_size, start % row_size
+    row, place = start // row_size, start % row_size  # of its first element; element i lies i * step further
     if isinstance(count, int) and row == (start + (count - 1) * step) // row_size:  # in one row
         return [((row, 1, 1), *rest) for rest in _split((place, count, step), sizes[1:])]
     if step % row_size == 0:  # one of each row

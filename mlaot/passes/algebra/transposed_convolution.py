@@ -40,7 +40,11 @@ def convolve_gradient(node: Node) -> Node | None:
 
 
 def _windows(dy: Node, axes: list[int], node: Node) -> Node:
-    """Take the windows of padded ``dy``: for each folded element, those of ``dy`` that it contributed to."""
+    """Take the windows of padded ``dy``: for each folded element, those of ``dy`` that it contributed to.
+
+    With K taps and dilation d, y[p] = sum_k x[p + k d] w[k], so dx[p] = sum_k dy[p - k d] w[k]. With (K - 1) d zeros in
+    front of dy and j = K - 1 - k, that is sum_j padded[p + j d] w[K - 1 - j]: a window times the flipped weights.
+    """
     sizes, dilations = node.attrs["sizes"], node.attrs["dilations"]
     low: list[Dim] = [0] * dy.type.rank
     high: list[Dim] = [0] * dy.type.rank

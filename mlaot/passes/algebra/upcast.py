@@ -75,6 +75,7 @@ def _base(node: Node) -> Node:
 
 
 def _upcast(node: Node, wide: dict[Node, Node]) -> Node:
+    """Return the float32 value of a node; views of computed values are upcast below the view."""
     if node in wide:
         return wide[node]
     if node.type.dtype not in NARROW:

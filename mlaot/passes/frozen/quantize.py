@@ -283,6 +283,7 @@ def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Arra
     labels, words = _weights(f, rounded)
     weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
     result = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    # sum_i t (q_i - z) s w_i = t s (sum_i q_i w_i - z sum_i w_i)
     sums = rounded.sum(axis=_summed(f), dtype=np.int64)
     if isinstance(zero, Node):
         result = ew.sub(result, ew.mul(spread(sums), st.broadcast(zero, shape=like.shape, axes=())))

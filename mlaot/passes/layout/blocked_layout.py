@@ -367,7 +367,8 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
     if result is None:
         return None
     axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
-    return Blocked(result.node, axis - (lane < axis), lane, b.channels, _filling_through(node, b))
+    plain_axis = axis - (lane < axis)  # ``Blocked.axis`` does not count the lanes
+    return Blocked(result.node, plain_axis, lane, b.channels, _filling_through(node, b))
 
 
 def _filling_through(node: Node, b: Blocked) -> Filling:
