@@ -84,7 +84,8 @@ class Op:
 
     ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
     through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
-    op in a loop nest, of numbers or of lanes.
+    op in a loop nest, of numbers or of lanes; ``nest(target)`` gives the statements of a kernel that computes nothing
+    else (``mlaot/ops/nests``).
     ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
     ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
     each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
@@ -116,6 +117,7 @@ class Op:
     view: Callable[[Node, Strides], View] | None = None
     parts: Callable[[Node, Strides], list[Part]] | None = None
     batch: Callable[[Node, Sequence[Node], Sequence[bool], Dim], Node] | None = None
+    nest: Callable[..., Any] | None = None  # a Body of mlaot.nest
     doc: str = ""
 
     def __post_init__(self) -> None:

@@ -20,11 +20,10 @@ from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Assign, Body, Let, Nest, Statement, Store, written_arrays
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
+from mlaot.ops.nests.target import At, place
 
-At = Sequence[Expr]  # an index along each axis
 Accesses = Mapping[Node, Access]
 Stores = Mapping[Node, Sequence[Buffer]]
-ZERO = Index(0)
 
 
 class Builder:
@@ -214,14 +213,6 @@ def expression(node: Node, args: Sequence[Expr]) -> Expr:
     assert node.op.c is not None, f"bug in mlaot: op '{node.op.name}' has no expression"
     result: Expr = node.op.c(list(args), **node.attrs)
     return result
-
-
-def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
-    """Return the element index ``offset + sum(at[i] * strides[i])``."""
-    total: Expr = Index(offset)
-    for index, stride in zip(at, strides, strict=True):
-        total = total + index * Index(stride)
-    return total
 
 
 def elements(buffer: Buffer) -> Dim:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from mlaot.ir.dims import Dim
-from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
+from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.fuse import Group
 from mlaot.lower.program import Kernel
 from mlaot.nest.expressions import as_index
 from mlaot.nest.statements import Body, For, around, index_var, loop_in_block
 from mlaot.ops.kinds import base_of, is_free
+from mlaot.ops.nests.target import ZERO
 
 TILE = 64  # rows and columns whose cache lines fit the first-level cache together
 

@@ -10,11 +10,11 @@ from heapq import heappop, heappush
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
 from mlaot.ir.dims import nominal
 from mlaot.lower.contraction import contraction_kernel
+from mlaot.lower.copies import copy_kernel
 from mlaot.lower.fuse import Group, fuse
 from mlaot.lower.inplace import Pair, behind_readers, dependencies, in_place
 from mlaot.lower.layout import Access, is_row_major, slice_buffer, undo_reshape, view, work_buffer
 from mlaot.lower.loops import loops_kernel
-from mlaot.lower.moves import copy_kernel
 from mlaot.lower.placement import Stores, part_buffer, place_parts, readers_by_value
 from mlaot.lower.plan import plan
 from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps
@@ -26,7 +26,10 @@ from mlaot.lower.trees import trees_kernel
 from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import base_of, is_view, merges, root_of
+from mlaot.ops.sparse import sparse_add, sparse_dot
+from mlaot.ops.trees import tree_ensemble
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Ordered = list[tuple[Group, Step]]
@@ -55,7 +58,7 @@ def lower_graph(
     late = {new for _, new in overwritten}  # their buffers still hold the old values, which other groups read
     rounds: dict[Group, _LoopPlan] = {}
     for group in reversed(groups):  # a reader decides where a value lies, before the group that computes it
-        plan_loop = LOOP_PLANS.get(group.nodes[0].op.name)
+        plan_loop = LOOP_PLANS.get(group.nodes[0].op)
         if plan_loop is not None:
             rounds[group] = plan_loop(group, stores, fixed, depth)
             _write_starts_in_place(group, rounds[group], group_of, stores, fixed | late, read)
@@ -73,7 +76,7 @@ def lower_graph(
             accesses[node] = access
     steps: dict[Group, Step] = {}
     for group in groups:
-        lower_control = CONTROL.get(group.nodes[0].op.name)
+        lower_control = CONTROL.get(group.nodes[0].op)
         if lower_control is not None:
             steps[group] = lower_control(_ControlFlow(group, accesses, stores, storage, depth, rounds.get(group)))
         elif group.placed and len(group.placed) == len(group.nodes[0].args):
@@ -470,6 +473,12 @@ def _copy_to_all(c: _ControlFlow, kernel: Kernel) -> Step:
     )
 
 
-CONTROL = {"scan": _scan, "while": _while, "cond": _cond, "tree_ensemble": _trees}
-CONTROL |= dict.fromkeys(("sparse_dot", "sparse_add"), _sparse)
-LOOP_PLANS = {"scan": _plan_scan, "while": _plan_while}
+CONTROL = {
+    scan: _scan,
+    while_: _while,
+    cond: _cond,
+    tree_ensemble: _trees,
+    sparse_dot: _sparse,
+    sparse_add: _sparse,
+}
+LOOP_PLANS = {scan: _plan_scan, while_: _plan_while}

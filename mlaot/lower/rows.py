@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from mlaot.ir import DTYPES, Node
 from mlaot.ir.dims import NOMINAL
-from mlaot.lower.builder import ZERO, Accesses, Builder, Stores
+from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.layout import padded_extent
 from mlaot.lower.program import Kernel
@@ -33,6 +33,7 @@ from mlaot.nest.statements import (
 )
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+from mlaot.ops.nests.target import ZERO
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STACK_ROW_BYTES
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from mlaot.lower.builder import Accesses, Builder, Stores
-from mlaot.lower.fills import FILLS
 from mlaot.lower.fuse import Group
-from mlaot.lower.gathers import GATHERS
-from mlaot.lower.moves import MOVES
 from mlaot.lower.program import Kernel
-from mlaot.lower.reductions import REDUCED
-from mlaot.lower.scans import SCANS
-from mlaot.lower.sorts import SORTS
-from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import Array, ValueType, const
 from mlaot.nest.statements import Block, Body
 from mlaot.ops.indexing import scatter
-
-KERNELS: Builders = {**MOVES, **FILLS, **GATHERS, **REDUCED, **SCANS, **SORTS}
+from mlaot.ops.nests.target import Target
 
 
 def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
@@ -26,7 +18,7 @@ def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     tables: dict[tuple[int, ...], Array] = {}
     old = accesses.get(node.arg(0)) if node.op is scatter else None
     buffers = sorted(stores[node], key=lambda b: old is not None and b is old.buffer)  # overwritten last
-    targets = [Target(builder, node, buffer, tables) for buffer in buffers]
+    targets = [Target(builder, node, buffer, tables, group.placed) for buffer in buffers]
     bodies = [_body(target) for target in targets]
     body = bodies[0] if len(bodies) == 1 else tuple(map(Block, bodies))
     return builder.kernel((*targets[0].constants(), *body), node.op.name)
@@ -36,4 +28,7 @@ def _body(target: Target) -> Body:
     """Return the statements that write one buffer; loops without rounds if it has no elements."""
     if 0 in target.shape:
         return target.fill(const(0, ValueType(target.dtype)))
-    return KERNELS[target.node.op.name](target)
+    nest = target.node.op.nest
+    assert nest is not None, f"bug in mlaot: no nest of {target.node}"
+    statements: Body = nest(target)
+    return statements

@@ -16,12 +16,13 @@ the products of a row in the same order.
 from __future__ import annotations
 
 from mlaot.ir.types import Type, i32
-from mlaot.lower.builder import ZERO, Accesses, At, Builder, Stores
+from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access, work_buffer
 from mlaot.lower.program import Kernel
 from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.statements import Assign, Body, Invoke, Let, Mutable, Store, around, index_var, loop
+from mlaot.ops.nests.target import ZERO, At
 from mlaot.ops.sparse import sparse_dot
 from mlaot.schedule.machine import LINE
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.types import DTYPES
-from mlaot.lower.builder import ZERO, Accesses, Builder, Stores, place
+from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.forests import Packed, TreeBlock
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import work_buffer
@@ -57,6 +57,7 @@ from mlaot.nest.statements import (
     index_var,
     loop,
 )
+from mlaot.ops.nests.target import ZERO, place
 from mlaot.schedule.blocks import in_lanes
 from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, PERFECT_LEVELS, ROWS_IN_STEP, SUBTREE_LEVELS, TREES_IN_STEP
 

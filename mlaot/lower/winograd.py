@@ -21,7 +21,7 @@ from functools import reduce
 from itertools import count
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type, dim
-from mlaot.lower.builder import Accesses, Builder, Stores, place
+from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import Access
@@ -29,6 +29,7 @@ from mlaot.lower.program import Buffer, Kernel, Loop, Step, Steps
 from mlaot.nest.expressions import BOOL, INDEX, Array, Call, Expr, Index, ValueType, Var, cast, compare, const, select
 from mlaot.nest.statements import Alloc, Block, Body, Choose, For, If, Let, Statement, Store, around, loop
 from mlaot.ops import reduction as red
+from mlaot.ops.nests.target import place
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 from mlaot.schedule.machine import LINE, REFERENCE
 from mlaot.schedule.tuning import WINOGRAD_SHARE

@@ -437,7 +437,7 @@ def contraction(*inside: str) -> Axes:
     return Axes(of, form)
 
 
-def rows(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
+def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
     """Make the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
 
     The argument's ``first`` axes go into the result, too, which has ``front`` of its new axes in front. Further
@@ -462,3 +462,8 @@ def rows(last: int, results: Callable[[Node], int], *, first: int = 0, front: in
         return Form((args, *others), use.node.attrs, (*new[:front], *outer, *new[front:]))
 
     return Axes(of, form)
+
+
+def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
+    return tuple(i for i in range(rank) if i not in axes)

@@ -19,6 +19,8 @@ from mlaot.ir.graph import Index as Index
 from mlaot.ir.graph import Op as Op
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ops.axes import BROADCAST, REDUCTION
+from mlaot.ops.axes import kept_axes as kept_axes
+from mlaot.ops.nests.reductions import reduce_nest
 from mlaot.ops.views import broadcast_view
 
 Array = np.ndarray[Any, Any]
@@ -90,11 +92,6 @@ broadcast: Op = Op(
 )
 
 
-def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """Return the axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
-    return tuple(i for i in range(rank) if i not in axes)
-
-
 def reduced_type(x: Type, axes: tuple[int, ...]) -> Type:
     if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
         raise MlaotError(f"cannot reduce {x} over axes {axes}")
@@ -127,6 +124,7 @@ sum_: Op = Op(
     lambda ct, out, x, axes: (spread(ct, x, axes),),
     REDUCTION,
     repeats="add",
+    nest=reduce_nest,
     doc="the sum over axes",
 )
 

@@ -16,6 +16,7 @@ from mlaot.ir import Node, Type
 from mlaot.ops.axes import along
 from mlaot.ops.base import Array, Op, accumulator, same_type
 from mlaot.ops.elementwise import mul
+from mlaot.ops.nests.scans import cumulate_nest, recurrence_nest
 from mlaot.ops.structure import pad, part
 
 
@@ -69,6 +70,7 @@ cumsum: Op = Op(
     _scan(np.add, 0),
     _vjp_cumsum,
     along("axis"),
+    nest=cumulate_nest,
     doc="running sums along an axis, from either end, with or without the element itself",
 )
 cumprod: Op = Op(
@@ -77,6 +79,7 @@ cumprod: Op = Op(
     _scan(np.multiply, 1),
     _vjp_cumprod,
     along("axis"),
+    nest=cumulate_nest,
     doc="running products along an axis, from either end, with or without the element itself",
 )
 
@@ -107,5 +110,6 @@ linear_recurrence: Op = Op(
     _recurrence_reference,
     _vjp_recurrence,
     along("axis"),
+    nest=recurrence_nest,
     doc="s_i = b_i + a_i * s_(i-1) along an axis",
 )

@@ -23,6 +23,7 @@ from mlaot.ops.axes import ELEMENTWISE, GATHER, SCATTER
 from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, no_gradient
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import equal, greater_equal, less, where
+from mlaot.ops.nests.gathers import gather_nest, scatter_nest
 from mlaot.ops.structure import broadcast, iota, reshape, size
 
 MODES = ("set", "add", "max", "min")
@@ -114,6 +115,7 @@ gather: Op = Op(
     index=Index(1, lambda x, indices, lead: IndexRange(x.shape[lead], wraps=True), "clamped"),
     moves=True,
     exact=True,
+    nest=gather_nest,
     doc="the rows that computed indices name",
 )
 
@@ -197,6 +199,7 @@ scatter: Op = Op(
     SCATTER,
     index=Index(1, lambda x, indices, updates, lead, mode: IndexRange(x.shape[lead], wraps=True), "dropped"),
     exact=True,
+    nest=scatter_nest,
     doc="rows set to updates at computed indices, or to their sum, maximum, minimum",
 )
 

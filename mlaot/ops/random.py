@@ -21,6 +21,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops.axes import ELEMENTWISE
 from mlaot.ops.base import Array, Op, full_like, no_gradient
 from mlaot.ops.dtypes import FLOATS, one_type
+from mlaot.ops.nests.fills import random_bits_nest
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
@@ -69,6 +70,7 @@ random_bits: Op = Op(
     no_gradient,
     batch=_batch_random_bits,
     draws=True,
+    nest=random_bits_nest,
     doc="32 random bits an element, by Threefry-2x32 from a key and a counter",
 )
 

@@ -18,6 +18,7 @@ from mlaot.ops.base import kept_axes as kept_axes
 from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
+from mlaot.ops.nests.reductions import extreme_nest, reduce_nest
 from mlaot.ops.structure import reshape, transpose
 
 PART = 1 << 25  # elements of a contraction's operand that the reference works on at a time
@@ -74,7 +75,14 @@ def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node
 
 
 prod: Op = Op(
-    "prod", sum_type, accumulate(np.multiply), _vjp_prod, REDUCTION, repeats="mul", doc="the product over axes"
+    "prod",
+    sum_type,
+    accumulate(np.multiply),
+    _vjp_prod,
+    REDUCTION,
+    repeats="mul",
+    nest=reduce_nest,
+    doc="the product over axes",
 )
 max_: Op = Op(
     "max",
@@ -84,6 +92,7 @@ max_: Op = Op(
     REDUCTION,
     exact=True,
     repeats="maximum",
+    nest=reduce_nest,
     doc="the largest over axes (any, of bools); nan where one is",
 )
 min_: Op = Op(
@@ -94,6 +103,7 @@ min_: Op = Op(
     REDUCTION,
     exact=True,
     repeats="minimum",
+    nest=reduce_nest,
     doc="the smallest over axes (all, of bools); nan where one is",
 )
 
@@ -120,6 +130,7 @@ argmax: Op = Op(
     _arg(np.argmax),
     no_gradient,
     along("axis", removed=True),
+    nest=extreme_nest,
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -128,6 +139,7 @@ argmin: Op = Op(
     _arg(np.argmin),
     no_gradient,
     along("axis", removed=True),
+    nest=extreme_nest,
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
 

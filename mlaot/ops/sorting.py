@@ -9,6 +9,7 @@ from mlaot.ir import Type
 from mlaot.ir.types import i64
 from mlaot.ops.axes import along
 from mlaot.ops.base import Array, Op, no_gradient
+from mlaot.ops.nests.sorts import argsort_nest
 
 
 def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
@@ -30,5 +31,6 @@ argsort: Op = Op(
     _argsort_reference,
     no_gradient,
     along("axis"),
+    nest=argsort_nest,
     doc="the indices that sort an axis: stable, ascending or descending, nan above all numbers",
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Node, Type
-from mlaot.ops.axes import ELEMENTWISE, rows
+from mlaot.ops.axes import ELEMENTWISE, last_axes
 from mlaot.ops.base import Array, Op, full_like, lift, same_type
 from mlaot.ops.elementwise import add, cast
 from mlaot.ops.reduction import contract
@@ -116,7 +116,7 @@ sparse_dot: Op = Op(
     _dot_type,
     _dot,
     _vjp_dot,
-    rows(1, lambda node: 1),
+    last_axes(1, lambda node: 1),
     batch=_batch_dot,
     doc="sum of x[.., i] w[i, j] over the i where x is not zero",
 )

@@ -19,6 +19,8 @@ from mlaot.ops.axes import CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOS
 from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type, sum_
 from mlaot.ops.base import broadcast as broadcast
 from mlaot.ops.comparison import where
+from mlaot.ops.nests.fills import iota_nest, one_hot_nest
+from mlaot.ops.nests.moves import concat_nest, fold_nest, pad_nest, put_add_nest, reshape_nest, stack_nest, take_nest
 from mlaot.ops.views import (
     concat_parts,
     element_view,
@@ -74,6 +76,7 @@ reshape: Op = Op(
     moves=True,
     view=reshape_view,
     linear=True,
+    nest=reshape_nest,
     doc="another shape, the same elements in row-major order",
 )
 
@@ -105,6 +108,7 @@ take: Op = Op(
     TAKE,
     moves=True,
     view=element_view,
+    nest=take_nest,
     doc="the elements that constant indices name, flat behind the first axes",
 )
 
@@ -131,6 +135,7 @@ put_add: Op = Op(
     _put_add_reference,
     _vjp_put_add,
     TAKE,
+    nest=put_add_nest,
     doc="the transpose of take: every element added to the place it was taken from",
 )
 
@@ -187,6 +192,7 @@ stack: Op = Op(
     STACK,
     moves=True,
     parts=stack_parts,
+    nest=stack_nest,
     doc="arguments of one type along a new axis",
 )
 
@@ -224,6 +230,7 @@ concat: Op = Op(
     CONCAT,
     moves=True,
     parts=concat_parts,
+    nest=concat_nest,
     doc="arguments one after the other along an axis",
 )
 
@@ -357,6 +364,7 @@ pad: Op = Op(
     needs=_pad_needs,
     moves=True,
     parts=pad_parts,
+    nest=pad_nest,
     doc="x with a value before, after and between its elements",
 )
 
@@ -454,6 +462,7 @@ fold: Op = Op(
     FOLD,
     needs=_fold_needs,
     parts=fold_parts,
+    nest=fold_nest,
     doc="the transpose of window: every element of every window added to its place",
 )
 
@@ -472,6 +481,7 @@ one_hot: Op = Op(
     ONE_HOT,
     index=Index(0, lambda label, classes, dtype: IndexRange(classes), "a row of zeros"),
     cheap=True,
+    nest=one_hot_nest,
     doc="1 where the class is the label, else 0, along a new last axis",
 )
 
@@ -504,4 +514,6 @@ def _iota_reference(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
 
 
 # 0, 1, 2.. along an axis.
-iota: Op = Op("iota", _iota_type, _iota_reference, lambda ct, out, **_: (), doc="0, 1, 2.. along an axis")
+iota: Op = Op(
+    "iota", _iota_type, _iota_reference, lambda ct, out, **_: (), nest=iota_nest, doc="0, 1, 2.. along an axis"
+)

@@ -12,7 +12,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Type
 from mlaot.ir.text import RECORDS
 from mlaot.ir.types import Literal, boolean, f64, i32
-from mlaot.ops.axes import rows
+from mlaot.ops.axes import last_axes
 from mlaot.ops.base import Array, Op, no_gradient
 
 AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max": np.max}
@@ -149,6 +149,6 @@ tree_ensemble: Op = Op(
     _type,
     _reference,
     no_gradient,
-    rows(1, lambda node: len(node.attrs["forest"].targets)),
+    last_axes(1, lambda node: len(node.attrs["forest"].targets)),
     doc="the sum, the smallest or the largest of the leaves that rows of features reach in decision trees",
 )

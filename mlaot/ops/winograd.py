@@ -19,7 +19,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import rows
+from mlaot.ops.axes import last_axes
 from mlaot.ops.base import Array, Op, Transforms
 
 BLOCK = 16  # channels of a block; a whole number of vectors on every instruction set
@@ -136,7 +136,7 @@ winograd_input: Op = Op(
     _input_type,
     _input_reference,
     _vjp_input,
-    rows(4, lambda node: 4, front=1),
+    last_axes(4, lambda node: 4, front=1),
     doc="the tiles of padded maps, transformed for the products of a 3x3 convolution (Winograd)",
 )
 
@@ -180,7 +180,7 @@ winograd_output: Op = Op(
     _output_type,
     _output_reference,
     _vjp_output,
-    rows(4, lambda node: 4, first=1),
+    last_axes(4, lambda node: 4, first=1),
     doc="maps from the products of their tiles: what ends a 3x3 convolution (Winograd)",
 )
 TRANSFORMS = (winograd_input, winograd_output)

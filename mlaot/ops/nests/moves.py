@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import Dim, dim
-from mlaot.lower.builder import ZERO, elements, place
-from mlaot.lower.layout import Access
-from mlaot.lower.program import Buffer, Kernel, Param
-from mlaot.lower.target import Builders, Target, dense, indices, is_wide, loop_names, rows, unravel
-from mlaot.nest.expressions import INDEX, Array, Expr, Index, Load, ValueType, Var, as_index, cast
+from mlaot.nest.expressions import INDEX, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combine, identity
-from mlaot.nest.statements import Body, Let, Nest, Store, around, loop
+from mlaot.nest.statements import Body, Let, Store, around, loop
 from mlaot.ops.axes import regrouped
+from mlaot.ops.nests.target import ZERO, Target, dense, indices, is_wide, loop_names, place, rows, unravel
 from mlaot.ops.views import is_side_by_side
 
 Offsets = np.ndarray[Any, Any]
 
 
-def _take(t: Target) -> Body:
+def take_nest(t: Target) -> Body:
     """Copy the elements that constant indices choose, in loops over runs of regular offsets."""
     lead = t.attrs.get("lead", 0)
     target = _offsets(t.shape[lead:], t.out.strides[lead:])
@@ -33,7 +30,7 @@ def _take(t: Target) -> Body:
     return t.around(range(lead), runs.around(body, parallel=True))
 
 
-def _put_add(t: Target) -> Body:
+def put_add_nest(t: Target) -> Body:
     """Add elements in their order.
 
     A row of them that goes to different places may be added at once, in vectors.
@@ -138,7 +135,7 @@ def _step(values: Offsets, length: int) -> int | None:
     return None if len(steps) > 1 else int(steps[0]) if len(steps) else 0
 
 
-def _stack(t: Target) -> Body:
+def stack_nest(t: Target) -> Body:
     """Copy the parts side by side, inside of loops over their axes."""
     axis = t.attrs.get("axis", 0)
     axes = [i for i in range(len(t.shape)) if i != axis]
@@ -150,7 +147,7 @@ def _stack(t: Target) -> Body:
     return rows(names, [t.shape[i] for i in axes], body, [t.out.strides[i] for i in axes], parallel=True)
 
 
-def _concat(t: Target) -> Body:
+def concat_nest(t: Target) -> Body:
     """Copy the parts one after the other, inside of loops over the axes before the one along which they are joined."""
     axis: int = t.attrs.get("axis", 0)
     offset: Dim = 0
@@ -166,7 +163,7 @@ def _concat(t: Target) -> Body:
     return t.around(range(axis), body)
 
 
-def _reshape(t: Target) -> Body:
+def reshape_nest(t: Target) -> Body:
     """Walk both sides along the shape with more axes, and compute the other side's indices.
 
     These are sums of indices where several axes became one, and in the worst case quotients of a flat index.
@@ -194,7 +191,7 @@ def _reshape(t: Target) -> Body:
     return rows(names, walked, (*lets, t.store_part(split, t.read(0, at))), parallel=True)
 
 
-def _pad(t: Target) -> Body:
+def pad_nest(t: Target) -> Body:
     """Fill the border, and copy the elements unless their kernel writes them here.
 
     Leading axes that are not padded are loops around both.
@@ -241,7 +238,7 @@ def _border(t: Target, low: Sequence[Dim], high: Sequence[Dim], value: Expr, lea
     return body
 
 
-def _fold(t: Target) -> Body:
+def fold_nest(t: Target) -> Body:
     """Add up the elements of windows; axes before the first one with windows are loops around it."""
     shape, axes = t.arg(0).type.shape, t.attrs["axes"]
     names = loop_names(shape)
@@ -261,26 +258,5 @@ def _fold(t: Target) -> Body:
 def _stride(t: Target, axis: int) -> Dim:
     """Return the distance between the first elements of neighbouring windows."""
     steps: dict[int, int] = dict(zip(t.attrs["axes"], t.attrs["strides"], strict=True))
-    return t.out.strides[axis] * steps.get(axis, 1)
-
-
-def copy_kernel(source: Access, target: Buffer) -> Kernel:
-    """Return the kernel that copies all elements of a value to a buffer."""
-    names = loop_names(target.shape)
-    at = indices(names)
-    to, x = (Array(name, b.dtype, elements(b)) for name, b in (("to", target), ("x", source.buffer)))
-    value = Load(x, place(at, source.strides, source.offset), ValueType(x.dtype))
-    body = rows(names, target.shape, (Store(to, place(at, target.strides), value),), target.strides, parallel=True)
-    params = Param("to", target, True), Param("x", source.buffer, False)
-    return Kernel(Nest("copy", (to, x), body, ("copy",)), params)
-
-
-MOVES: Builders = {
-    "take": _take,
-    "put_add": _put_add,
-    "stack": _stack,
-    "concat": _concat,
-    "reshape": _reshape,
-    "pad": _pad,
-    "fold": _fold,
-}
+    strides: Sequence[Dim] = t.out.strides
+    return strides[axis] * steps.get(axis, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlaot.lower.target import COLUMNS, START, Builders, Target, adjacent_axis, indices, loop_names
 from mlaot.nest.expressions import (
     Array,
     Call,
@@ -18,12 +17,13 @@ from mlaot.nest.expressions import (
     const,
     select,
 )
-from mlaot.nest.reductions import REDUCTIONS, combine, identity
+from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
-from mlaot.ops.reduction import kept_axes
+from mlaot.ops.axes import kept_axes
+from mlaot.ops.nests.target import COLUMNS, START, Target, adjacent_axis, indices, loop_names
 
 
-def _reduce(t: Target) -> Body:
+def reduce_nest(t: Target) -> Body:
     """Reduce one element of the result after the other, or row by row along an axis where elements are adjacent."""
     shape, axes, name = t.arg(0).type.shape, t.attrs["axes"], t.node.op.name
     kept = dict(zip(kept_axes(len(shape), axes), t.at, strict=True))
@@ -57,7 +57,7 @@ def _row(t: Target) -> int | None:
     return axis if axis is not None and access.strides[kept[axis]] == 1 else None
 
 
-def _extreme(t: Target) -> Body:
+def extreme_nest(t: Target) -> Body:
     """Find the first of the largest or smallest elements; nan is more extreme than any number."""
     axis = t.attrs["axis"]
     index_dtype = "i32" if isinstance(t.arg(0).type.shape[axis], int) else "i64"
@@ -119,10 +119,3 @@ def _extremes_of_columns(t: Target, row: int, index_dtype: str) -> Body:
     end = t.columns(row, (t.store(t.at, cast(place, t.dtype)),))
     body = (Alloc(bests), Alloc(places), *t.columns(row, start), search, *end)
     return t.around([i for i in range(len(t.shape)) if i != row], t.blocks(row, body))
-
-
-EXTREMES = ("argmax", "argmin")
-REDUCED: Builders = {
-    **dict.fromkeys(REDUCTIONS, _reduce),
-    **dict.fromkeys(EXTREMES, _extreme),
-}

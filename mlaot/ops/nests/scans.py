@@ -10,17 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mlaot.ir import Dim, dim
-from mlaot.lower.builder import ZERO
-from mlaot.lower.target import Builders, Target, adjacent_axis
 from mlaot.nest.expressions import Expr, Index, Var, as_index, call, compare
 from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Assign, Body, For, If, Mutable, Store, index_var, loop, substitute_body
+from mlaot.ops.nests.target import ZERO, Target, adjacent_axis
 
 ROWS = 4  # scanned at a time: each element waits for the one before it, but rows do not wait for each other
 Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from the one before it and both indices
 
 
-def _cumulate(t: Target) -> Body:
+def cumulate_nest(t: Target) -> Body:
     """Compute running sums or products, from either end, with or without the element itself."""
     axis, name = t.attrs["axis"], "sum" if t.node.op.name == "cumsum" else "prod"
     is_exclusive = bool(t.attrs.get("exclusive"))
@@ -34,7 +33,7 @@ def _cumulate(t: Target) -> Body:
     return _scan(t, lambda index: identity(name, t.dtype) if is_exclusive else element(index), following)
 
 
-def _recurrence(t: Target) -> Body:
+def recurrence_nest(t: Target) -> Body:
     """Compute ``y[k] = a[k] * y[k - 1] + b[k]``."""
     axis = t.attrs["axis"]
 
@@ -107,9 +106,3 @@ def _in_row(t: Target, row: int, statement: Store) -> Body:
 def _steps(low: int, high: Dim, body: Body, *, down: bool) -> Body:
     """Return the loop over the rounds behind the first one, if there are any."""
     return () if high == low else (For(index_var("k"), Index(low), Index(high), body, down=down),)
-
-
-SCANS: Builders = {
-    **dict.fromkeys(("cumsum", "cumprod"), _cumulate),
-    "linear_recurrence": _recurrence,
-}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from mlaot.ir import Dim, Node
-from mlaot.lower.builder import ZERO, At, Builder, place
-from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
 from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop, loop_in_block
 from mlaot.schedule.tuning import SHARED_TILES
@@ -16,18 +15,47 @@ COLUMNS = 256  # of a block: it stays in the first-level cache, and is work enou
 START = as_index(index_var("start"))  # the first column of a block
 
 
+At = Sequence[Expr]  # an index along each axis
+ZERO = Index(0)
+
+
+class Storage(Protocol):
+    """What the statements of a kernel read and write, wherever it lies: ``Builder``, in ``mlaot/lower/builder.py``.
+
+    Accesses and buffers are the lowering's; a nest asks for their ``strides`` alone.
+    """
+
+    accesses: Mapping[Node, Any]
+
+    def array(self, buffer: Any) -> Array: ...
+    def access(self, node: Node) -> Any: ...
+    def value(self, node: Node, at: At) -> Expr: ...
+    def element(self, access: Any, at: At) -> Any: ...
+    def store(self, buffer: Any, at: At, value: Expr) -> Store: ...
+
+
+def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
+    """Return the element index ``offset + sum(at[i] * strides[i])``."""
+    total: Expr = Index(offset)
+    for index, stride in zip(at, strides, strict=True):
+        total = total + index * Index(stride)
+    return total
+
+
 class Target:
     """A node and one of the buffers that its result is written to; ``at`` are the indices of an element there.
 
     ``placed``: the arguments whose kernels write them here already. ``tables``: the constants of the kernel.
     """
 
-    def __init__(self, builder: Builder, node: Node, out: Buffer, tables: dict[tuple[int, ...], Array]) -> None:
+    def __init__(
+        self, builder: Storage, node: Node, out: Any, tables: dict[tuple[int, ...], Array], placed: Collection[int] = ()
+    ) -> None:
         self.builder = builder
         self.node = node
         self.out = out
         self.array = builder.array(out)
-        self.placed = builder.group.placed
+        self.placed = placed
         self.tables = tables
         self.attrs = node.attrs
         self.shape = node.type.shape
@@ -100,9 +128,6 @@ class Target:
     def constants(self) -> Body:
         """Return the statements that declare the tables."""
         return tuple(map(Alloc, self.tables.values()))
-
-
-Builders = Mapping[str, Callable[[Target], Body]]  # by the names of ops: the statements that write a target
 
 
 def loop_names(shape: Sequence[Dim], prefix: str = "i") -> list[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from mlaot.ir import Dim
-from mlaot.lower.builder import ZERO, At
-from mlaot.lower.target import Builders, Target, indices, loop_names, rows
 from mlaot.nest.expressions import INDEX, Expr, Index, Var, as_index, call, cast, compare, const, select, variables
 from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Body, If, Let, around
+from mlaot.ops.nests.target import ZERO, At, Target, indices, loop_names, rows
 
 ROW, INSIDE = Var("e", INDEX), Var("inside", INDEX)
 
@@ -22,7 +21,7 @@ def _index(t: Target, at: At, size: Dim) -> Body:
     return Let(raw, cast(x, "index")), Let(ROW, select(compare("lt", e, ZERO), e + Index(size), e))
 
 
-def _gather(t: Target) -> Body:
+def gather_nest(t: Target) -> Body:
     """Copy the rows that indices choose; one out of range is clamped."""
     lead, rank = t.attrs["lead"], t.arg(1).type.rank
     size, e = t.arg(0).type.shape[lead], as_index(ROW)
@@ -41,7 +40,7 @@ def _gather(t: Target) -> Body:
     return t.around(range(rank), (*lets, *body))
 
 
-def _scatter(t: Target) -> Body:
+def scatter_nest(t: Target) -> Body:
     """Copy the old values, unless they are overwritten, and apply one update after the other to them."""
     lead, rank, mode = t.attrs["lead"], t.arg(1).type.rank, t.attrs["mode"]
     update_shape, size, e = t.arg(2).type.shape, t.shape[lead], as_index(ROW)
@@ -60,6 +59,3 @@ def _scatter(t: Target) -> Body:
         return t.around(range(lead), updates_in_order)
     copy = rows(t.names[lead:], t.shape[lead:], (t.store(t.at, t.read(0, t.at)),), t.out.strides[lead:])
     return t.around(range(lead), (*copy, *updates_in_order))
-
-
-GATHERS: Builders = {"gather": _gather, "scatter": _scatter}

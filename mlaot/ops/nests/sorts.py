@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mlaot.lower.builder import ZERO
-from mlaot.lower.target import Builders, Target
 from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.ops.nests.target import ZERO, Target
 
 TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
 START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
@@ -59,7 +58,7 @@ class _Heap:
         return Mutable(ROOT, as_index(START)), While(compare("lt", root * 2 + 1, rest), step)
 
 
-def _argsort(t: Target) -> Body:
+def argsort_nest(t: Target) -> Body:
     """Build a heap of all indices, then move its root behind the heap again and again."""
     heap, extent = _Heap(t), t.shape[t.attrs["axis"]]
     start, rest, last = as_index(START), as_index(REST), Var("last", INDEX)
@@ -75,6 +74,3 @@ def _argsort(t: Target) -> Body:
     sort = While(compare("gt", rest, Index(1)), (smaller, *heap.sift()))
     body = (fill, Mutable(START, Index(extent // 2)), Mutable(REST, Index(extent)), sort)
     return t.around([i for i in range(len(t.shape)) if i != heap.axis], body)
-
-
-SORTS: Builders = {"argsort": _argsort}

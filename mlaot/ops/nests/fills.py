@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mlaot.lower.builder import ZERO, place
-from mlaot.lower.target import Builders, Target, dense
 from mlaot.nest.expressions import INDEX, Call, Index, ValueType, Var, as_index, cast, compare, const
 from mlaot.nest.statements import Body, If, Let
+from mlaot.ops.nests.target import ZERO, Target, dense, place
 
 
-def _one_hot(t: Target) -> Body:
+def one_hot_nest(t: Target) -> Body:
     """Write rows of zeros, and a one where a row's label is the number of a class."""
     lead = len(t.shape) - 1
     zero, one = (const(value, ValueType(t.dtype)) for value in (0, 1))
@@ -20,17 +19,14 @@ def _one_hot(t: Target) -> Body:
     return t.around(range(lead), rows_)
 
 
-def _iota(t: Target) -> Body:
+def iota_nest(t: Target) -> Body:
     """Write the index along an axis."""
     return t.fill(cast(t.at[t.attrs["axis"]], t.dtype), parallel=True)
 
 
-def _random_bits(t: Target) -> Body:
+def random_bits_nest(t: Target) -> Body:
     """Write Threefry's bits for the number of each element, so that every machine draws the same."""
     keys = [t.read(0, [Index(i)]) for i in (0, 1)]
     number = cast(place(t.at, dense(t.shape)), "u64")
     site = const(t.attrs["site"], ValueType("u32"))
     return t.fill(Call("threefry", (*keys, number, site), ValueType(t.dtype)), parallel=True)
-
-
-FILLS: Builders = {"one_hot": _one_hot, "iota": _iota, "random_bits": _random_bits}
