@@ -5,7 +5,7 @@
     cond(pred, *operands; then, otherwise)      then(operands) -> results
 
 Each returns a tuple, read by ``result``. A ``scan`` that may be differentiated hands out the incoming value of each
-carry as a further y (``saving``): the backward pass is a scan the other way that starts each round from these. A
+carry as a further y (``save_carries``): the backward pass is a scan the other way that starts each round from these. A
 batching rule of these ops returns the list of its results, each with the flag whether it is batched, in place of one
 node.
 """
@@ -155,7 +155,7 @@ def saved_carries(body: Subgraph, consts: int, carries: int) -> list[int | None]
     return [outputs.index(c, carries) if c in outputs[carries:] else None for c in inputs]
 
 
-def saving(body: Subgraph, consts: int, carries: int) -> Subgraph:
+def save_carries(body: Subgraph, consts: int, carries: int) -> Subgraph:
     """Add the incoming value of each carry to the ys of ``body``."""
     missing = [consts + i for i, place in enumerate(saved_carries(body, consts, carries)) if place is None]
 
@@ -173,7 +173,7 @@ def _vjp_scan(
     Its consts are those of ``out``. Its carries are the cotangents of the carries and the sums of those of the consts;
     its xs the saved carries, the xs, and the cotangents of the ys; its ys the cotangents of the xs.
     """
-    keeping = saving(body, consts, carries)
+    keeping = save_carries(body, consts, carries)
     attrs = {"consts": consts, "carries": carries, "length": length, "reverse": reverse}
     forward = out if keeping is body else out.graph.add(scan, args, {"body": keeping, **attrs})
     ys = [i for i in range(carries, len(body.outputs)) if ct[i] is not None]
@@ -299,7 +299,7 @@ def _vjp_while(
         return results(graph.add(cond, operands, {"then": body, "otherwise": keep}))
 
     carries = len(args) - consts
-    rounds = saving(Subgraph.of(body.graph.name, body.inputs, one_round), consts, carries)
+    rounds = save_carries(Subgraph.of(body.graph.name, body.inputs, one_round), consts, carries)
     attrs: dict[str, Any] = {"body": rounds, "consts": consts, "carries": carries, "length": bound, "reverse": False}
     return _vjp_scan((*ct, *[None] * carries), out.graph.add(scan, args, attrs), *args, **attrs)
 

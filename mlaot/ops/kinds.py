@@ -26,15 +26,16 @@ def is_view(node: Node) -> bool:
     """Tell whether a node only looks at its argument differently."""
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    return node.op.view is not None and (node.op is not st.reshape or puts_in_ones(node) or _keeps_strides(node))
+    return node.op.view is not None and (node.op is not st.reshape or changes_unit_axes(node) or _keeps_strides(node))
 
 
-def puts_in_ones(node: Node) -> bool:
-    """Tell whether a reshape only puts in, or takes out, axes of one element."""
-    return without_ones(node.type.shape) == without_ones(node.arg(0).type.shape)
+def changes_unit_axes(node: Node) -> bool:
+    """Tell whether a reshape only adds or drops axes of one element."""
+    return drop_unit_axes(node.type.shape) == drop_unit_axes(node.arg(0).type.shape)
 
 
-def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def drop_unit_axes(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Drop the axes of one element of a shape."""
     return tuple(d for d in shape if d != 1)
 
 
@@ -93,7 +94,7 @@ def adjacent(node: Node) -> int | None:
 def root_of(node: Node) -> Node:
     """Return the value that a kernel computes for an output or a slot: it lacks reshapes to axes of one element."""
     node = node.find()
-    while node.op is st.reshape and puts_in_ones(node):
+    while node.op is st.reshape and changes_unit_axes(node):
         node = node.arg(0)
     return node
 
@@ -120,6 +121,7 @@ def is_free(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
+    """Tell whether kernels compute a node element by element."""
     if node.op is st.one_hot:  # in vectors of floats; otherwise a move
         vectors = node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
         return vectors and not is_narrow(node.type.shape)

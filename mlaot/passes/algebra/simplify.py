@@ -18,7 +18,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
-from mlaot.ops.kinds import puts_in_ones
+from mlaot.ops.kinds import changes_unit_axes
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 
@@ -151,7 +151,7 @@ def compute_before_unit_axes(node: Node) -> Node | None:
 
 
 def _adds_unit_axes(node: Node) -> bool:
-    return node.op is st.reshape and node.type.rank > node.arg(0).type.rank and puts_in_ones(node)
+    return node.op is st.reshape and node.type.rank > node.arg(0).type.rank and changes_unit_axes(node)
 
 
 def transpose_twice(node: Node) -> Node | None:

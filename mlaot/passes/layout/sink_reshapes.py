@@ -20,7 +20,7 @@ from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import Label, axes_of, regrouped, without
-from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
+from mlaot.ops.kinds import changes_unit_axes, is_stored, is_view
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
 from mlaot.passes.base import pass_over
@@ -41,7 +41,7 @@ def _moves(node: Node) -> bool:
     if node.op is not st.reshape:
         return False
     inner = node.arg(0)
-    if puts_in_ones(node):
+    if changes_unit_axes(node):
         return inner.type.rank < node.type.rank
     return not (is_view(inner) or is_stored(inner))
 
