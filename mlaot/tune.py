@@ -21,7 +21,7 @@ import numpy as np
 
 from mlaot.build.toolchain import compile_kernels, machine_of, predefined_macros
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import assumed
+from mlaot.ir.dims import nominal
 from mlaot.lower.program import Buffer, Kernel, Program
 from mlaot.printing.file import candidates_file
 from mlaot.render import render, with_runtime
@@ -123,7 +123,7 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Return numbers in place of a buffer, for dims of a usual size; indices are 0."""
     size: Dim = buffer.root.bytes
-    count = assumed(size) + SLACK
+    count = nominal(size) + SLACK
     storage = np.zeros(count + LINE, np.uint8)
     start = -storage.ctypes.data % LINE
     memory = storage[start : start + count // 8 * 8]

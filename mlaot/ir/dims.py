@@ -64,14 +64,14 @@ class Expr:
         return _canonical(product)
 
     def __floordiv__(self, other: int) -> Dim:
-        whole = _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
-        rest = _canonical({monomial: coefficient % other for monomial, coefficient in self.terms})
-        if isinstance(rest, int):
-            return whole
-        shared = gcd(other, *[coefficient for _, coefficient in rest.terms])
-        top = _canonical({monomial: coefficient // shared for monomial, coefficient in rest.terms})
+        quotient = _canonical({monomial: coefficient // other for monomial, coefficient in self.terms})
+        remainder = _canonical({monomial: coefficient % other for monomial, coefficient in self.terms})
+        if isinstance(remainder, int):
+            return quotient
+        shared = gcd(other, *[coefficient for _, coefficient in remainder.terms])
+        top = _canonical({monomial: coefficient // shared for monomial, coefficient in remainder.terms})
         assert isinstance(top, Expr)
-        return Expr((((Quotient(top, other // shared),), 1),)) + whole
+        return Expr((((Quotient(top, other // shared),), 1),)) + quotient
 
     def __sub__(self, other: Dim) -> Dim:
         return self + -1 * other
@@ -95,24 +95,24 @@ class Expr:
     __mod__ = __rmod__ = __pow__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = __index__
 
     def __str__(self) -> str:
-        """Text that ``parse`` reads, and C where names do: division rounds down because dims are never negative."""
+        """Write text that ``parse`` reads, and C where names do: division rounds down as dims are never negative."""
         return " + ".join(" * ".join([*_factors(m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
 
     __repr__ = __str__
 
 
 Dim = int | Expr
-NOMINAL = 64  # what a named dim is taken for where costs are compared
+NOMINAL = 64  # stands for a named dim where costs are compared
 
 
 @cache
 def dim(name: str) -> Expr:
-    """A named dimension: one wheel then serves every value of it."""
+    """Make a named dimension: one wheel then serves every value of it."""
     return Expr((((identifier(name, "a dimension"),), 1),))
 
 
 def parse(text: int | str) -> Dim:
-    """The dim behind its text: names, integers, ``+``, ``-``, ``*``, ``/`` or ``//`` by an integer, parentheses."""
+    """Read a dim: names, integers, ``+``, ``-``, ``*``, ``/`` or ``//`` by an integer, parentheses."""
     if isinstance(text, int):
         return text
     tokens = TOKEN.findall(text)
@@ -163,7 +163,7 @@ def _atom(tokens: list[str]) -> Dim:
 
 
 def extent(value: object) -> Dim:
-    """One entry of a shape that a user gave."""
+    """Check one entry of a shape that a user gave."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, SupportsIndex) and not isinstance(value, bool) and operator.index(value) >= 0:
@@ -172,12 +172,12 @@ def extent(value: object) -> Dim:
 
 
 def times(a: Dim, b: Dim) -> Dim:
-    """The product of two dims, whichever of them is an expression."""
+    """Multiply two dims, whichever of them is an expression."""
     return b * a if isinstance(b, Expr) else a * b
 
 
 def names(value: Dim) -> frozenset[str]:
-    """The named dims in ``value``."""
+    """Return the named dims in ``value``."""
     return value.names if isinstance(value, Expr) else NO_NAMES
 
 
@@ -193,44 +193,44 @@ class Unequal(MlaotError):
 
 
 @overload
-def substitute(value: Dim, known: Mapping[str, int]) -> int: ...
+def substitute(value: Dim, values: Mapping[str, int]) -> int: ...
 @overload
-def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim: ...
-def substitute(value: Dim, known: Mapping[str, Dim]) -> Dim:
-    """What ``value`` is when every named dim has the given value."""
+def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim: ...
+def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim:
+    """Evaluate ``value`` with a value for each named dim."""
     total: dict[Monomial, int] = {}
     for monomial, coefficient in _terms(value):
         term: Dim = 1
         for atom in monomial:
-            factor = known[atom] if isinstance(atom, str) else substitute(atom.top, known) // atom.bottom
+            factor = values[atom] if isinstance(atom, str) else substitute(atom.top, values) // atom.bottom
             term = factor if term == 1 else term * factor
         for key, part in _terms(term):
             total[key] = total.get(key, 0) + part * coefficient
     return _canonical(total)
 
 
-def replaced(value: Dim, known: Mapping[str, Dim]) -> Dim:
-    """What ``value`` is when those named dims that are ``known`` have other values."""
+def assign(value: Dim, values: Mapping[str, Dim]) -> Dim:
+    """Evaluate ``value`` with values for some of its named dims; the others stay."""
     own = names(value)
-    if own.isdisjoint(known):
+    if own.isdisjoint(values):
         return value
-    return substitute(value, {name: known[name] if name in known else dim(name) for name in own})
+    return substitute(value, {name: values[name] if name in values else dim(name) for name in own})
 
 
 def step_of(value: Dim, name: str) -> Dim:
-    """How much ``value`` grows where a named dim grows by one."""
+    """Return how much ``value`` grows where a named dim grows by one."""
     if name not in names(value):
         return 0
-    return replaced(value, {name: dim(name) + 1}) + -1 * value
+    return assign(value, {name: dim(name) + 1}) + -1 * value
 
 
-def assumed(value: Dim) -> int:
-    """What ``value`` is taken for where costs are compared."""
+def nominal(value: Dim) -> int:
+    """Evaluate ``value`` with ``NOMINAL`` for every named dim, to compare costs."""
     return substitute(value, dict.fromkeys(names(value), NOMINAL))
 
 
 def nonnegative(value: Dim) -> bool:
-    """Whether ``value >= 0`` is certain for all values of the named dims.
+    """Tell whether ``value >= 0`` is certain for all values of the named dims.
 
     Quotients that are subtracted are bounded by ``top / bottom`` from above, others by ``(top - bottom + 1) / bottom``
     from below; a sum of products without a negative coefficient is certain.
@@ -242,22 +242,22 @@ def nonnegative(value: Dim) -> bool:
         for i, atom in enumerate(monomial):
             if isinstance(atom, Quotient):
                 bound = atom.top if coefficient < 0 else atom.top - (atom.bottom - 1)
-                others = _canonical({monomial[:i] + monomial[i + 1 :]: coefficient})
+                cofactor = _canonical({monomial[:i] + monomial[i + 1 :]: coefficient})
                 rest = _canonical(dict(terms) | {monomial: 0})
-                return nonnegative(rest * atom.bottom + bound * others)
+                return nonnegative(rest * atom.bottom + bound * cofactor)
     return False
 
 
 def most(a: Dim, b: Dim) -> Dim:
-    """A dim that is no less than either, as small as coefficients tell."""
+    """Return a dim that is no less than either, as small as the coefficients tell."""
     if nonnegative(a - b):
         return a
-    terms, others = dict(_terms(a)), dict(_terms(b))
-    return _canonical({key: max(terms.get(key, 0), others.get(key, 0)) for key in {**terms, **others}})
+    a_terms, b_terms = dict(_terms(a)), dict(_terms(b))
+    return _canonical({key: max(a_terms.get(key, 0), b_terms.get(key, 0)) for key in {**a_terms, **b_terms}})
 
 
 def product(shape: tuple[Dim, ...]) -> Dim:
-    """The number of elements of ``shape``."""
+    """Return the number of elements of ``shape``."""
     size: Dim = 1
     for d in shape:
         size = d * size if isinstance(d, Expr) else size * d
@@ -265,17 +265,17 @@ def product(shape: tuple[Dim, ...]) -> Dim:
 
 
 def terms(value: Dim) -> dict[Monomial, int]:
-    """The coefficient of each monomial of ``value``, those that are 0 left out."""
+    """Return the coefficient of each monomial of ``value``, without those that are 0."""
     return {monomial: coefficient for monomial, coefficient in _terms(value) if coefficient}
 
 
 def polynomial(coefficients: dict[Monomial, int]) -> Dim:
-    """The dim with the given coefficient of each monomial."""
+    """Make the dim that has the given coefficient of each monomial."""
     return _canonical(coefficients)
 
 
 def _factors(monomial: Monomial) -> list[str]:
-    """C text of atoms to be multiplied: a quotient behind another factor needs parentheses."""
+    """Write atoms to be multiplied in C: a quotient behind another factor needs parentheses."""
     return [f"({atom})" if i and isinstance(atom, Quotient) else str(atom) for i, atom in enumerate(monomial)]
 
 
@@ -294,5 +294,5 @@ def _canonical(terms: dict[Monomial, int]) -> Dim:
 
 @cache
 def _rank(monomial: Monomial) -> tuple[int, str]:
-    """Its place in a sum: those of many factors come first."""
+    """Return the sort key of a monomial in a sum: those of many factors come first."""
     return -len(monomial), str(monomial)

@@ -1,8 +1,8 @@
 """Nodes and graphs: hash-consed, with union-find in place of rewriting uses.
 
-A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions vanish as
-they are made. A better equal of a node is *forwarded* to: ``find`` follows the links, nothing is deleted. ``text.py``
-has the text form, with one node a line.
+A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions never
+arise. A rewrite *forwards* a node to an equal, better one: ``find`` follows the links, and nothing is deleted.
+``text.py`` has the text form, with one node a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPS: dict[str, Op] = {}
 
 @dataclass(frozen=True)
 class Use:
-    """A node whose arguments come in ``layouts``; ``extents`` of their labels; ``wanted``: the order of the result."""
+    """A node with arguments in ``layouts``, the ``extents`` of their labels, and the ``wanted`` order of its result."""
 
     node: Node
     layouts: tuple[Labels, ...]
@@ -44,7 +44,7 @@ class Use:
         return max(self.layouts, key=len)
 
     def extent(self, label: Label) -> Dim:
-        """The result's extent along an axis: as it comes where that is kept or of the layout, else the node's own."""
+        """Return the result's extent along an axis: as it comes where kept or of the layout, else the node's own."""
         if label in self.extents and (label not in self.map.whole or label not in self.map.result):
             return self.extents[label]
         shape: tuple[Dim, ...] = self.node.type.shape
@@ -53,7 +53,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Axes:
-    """``of`` gives the map of a node; ``form`` the op in another layout, or None where it cannot be done in that.
+    """``of`` returns the map of a node; ``form`` the op in another layout, or None where it has no such form.
 
     ``elementwise``: each element of the result is computed from the elements of the arguments at its place.
     ``reduces``: the op makes one value of all those along some axes, in any order of them.
@@ -67,14 +67,15 @@ class Axes:
 
 @dataclass(frozen=True)
 class Index:
-    """``argument`` of an op is made of indices: ``range(*types, **attrs)``, and what the op does with all ``others``.
+    """The ``argument`` of an op that holds indices, and their ``range(*types, **attrs)``.
 
-    Integers that a caller gives are refused out of range; ``others`` is what becomes of those that a model computes.
+    A module refuses a caller's integers out of range; ``out_of_range`` says what the op does with those that a model
+    computes.
     """
 
     argument: int
     range: Callable[..., IndexRange | None]
-    others: str
+    out_of_range: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,7 @@ class Op:
 class Node:
     """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
 
-    ``origin``: the part of the model that it was made for, such as ``blocks.3.qkv``, if known. Names come from it.
+    ``origin`` names the part of the model that the node is for, such as ``blocks.3.qkv``; kernels get names from it.
     """
 
     __slots__ = ("args", "attrs", "forwarded", "graph", "op", "origin", "type")
@@ -159,14 +160,14 @@ class Node:
         self.forwarded: Node | None = None
 
     def find(self) -> Node:
-        """The representative of this node's class."""
+        """Return the representative of this node's class."""
         node = self
         while node.forwarded is not None:
             node = node.forwarded
         return node
 
     def arg(self, i: int) -> Node:
-        """The representative of argument ``i``."""
+        """Return the representative of argument ``i``."""
         return self.args[i].find()
 
     def __repr__(self) -> str:
@@ -176,7 +177,7 @@ class Node:
 class Graph:
     """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read.
 
-    ``origin`` is what nodes are made for from now on.
+    New nodes take ``origin`` as theirs.
     """
 
     text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
@@ -187,36 +188,36 @@ class Graph:
         self.inputs: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
-        self.verified: set[Node] = set()  # of the right type: what they are made of keeps its type when forwarded
+        self.verified: set[Node] = set()  # checked once: arguments keep their types when they are forwarded
         self._table: dict[object, Node] = {}
         self._links = 0
         self._order: tuple[object, list[Node]] = (None, [])
         self._users: tuple[object, dict[Node, list[Node]]] = (None, {})
 
     def add(self, op: Op, args: Iterable[Node] = (), attrs: Mapping[str, Any] | None = None) -> Node:
-        """The node for ``op`` on the representatives of ``args``; the same object for the same op, args and attrs."""
-        found = tuple([a if a.forwarded is None else a.find() for a in args])
-        key = (op, found, tuple(attrs.items())) if attrs else (op, found)
+        """Return the node for ``op`` on the representatives of ``args``: one object for the same op, args and attrs."""
+        operands = tuple([a if a.forwarded is None else a.find() for a in args])
+        key = (op, operands, tuple(attrs.items())) if attrs else (op, operands)
         node = self._table.get(key)
         if node is None:
             kept = dict(attrs) if attrs else {}
-            node = Node(self, op, found, kept, op.type_rule(*[a.type for a in found], **kept))
+            node = Node(self, op, operands, kept, op.type_rule(*[a.type for a in operands], **kept))
             self._table[key] = node
         return node if node.forwarded is None else node.find()
 
     def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
-        """The node for the op of ``node``, perhaps of another graph, with its attributes unless others are given."""
+        """Add the op of ``node``, which may be of another graph, with its attributes unless others are given."""
         outer, self.origin = self.origin, node.origin
-        made = self.add(node.op, args, node.attrs if attrs is None else attrs)
+        result = self.add(node.op, args, node.attrs if attrs is None else attrs)
         self.origin = outer
-        return made
+        return result
 
     def constant(self, value: object, dtype: DType) -> Node:
-        """A constant, one node for the same bits."""
+        """Return a constant, one node for the same bits."""
         return self.add(const, (), {"value": Literal(value, dtype)})
 
     def input(self, name: str, type_: Type, **notes: Any) -> Node:
-        """An input by name; the same name gives the same node."""
+        """Return an input by name; the same name gives the same node."""
         if name not in self.inputs:
             self.inputs[name] = self.add(input_, (), {"name": name, "type": type_, **notes})
         return self.inputs[name]
@@ -231,11 +232,11 @@ class Graph:
             self._links += 1
 
     def roots(self) -> list[Node]:
-        """What must be computed: outputs, then writes."""
+        """Return what must be computed: outputs, then writes."""
         return [n.find() for n in (*self.outputs.values(), *self.writes.values())]
 
     def nodes(self) -> list[Node]:
-        """Representatives that a root needs, arguments before users; iterative, so deep chains are no problem."""
+        """Return the representatives that a root needs, arguments before users; no recursion, for deep graphs."""
         roots = self.roots()
         state = (self._links, len(self._table), tuple(map(id, roots)))
         if self._order[0] != state:
@@ -243,7 +244,7 @@ class Graph:
         return list(self._order[1])
 
     def users(self) -> Mapping[Node, Sequence[Node]]:
-        """``users`` of all nodes, in their order; computed again only where the graph has changed."""
+        """Return ``users`` of all nodes, in their order; it is computed again only where the graph has changed."""
         nodes = self.nodes()
         if self._users[0] != self._order[0]:
             self._users = self._order[0], users(nodes)
@@ -259,7 +260,7 @@ class Graph:
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
-    """Representatives reachable from ``roots``, each after its arguments; through those ``within`` alone if given."""
+    """Order what ``roots`` reach, each after its arguments; only through nodes of ``within`` where given."""
     order: list[Node] = []
     done: set[Node] = set()
     begun: set[Node] = set()
@@ -287,7 +288,7 @@ def topological(roots: Iterable[Node], within: Container[Node] | None = None) ->
 
 
 def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
-    """For each node, the nodes that take it as an argument (twice if they take it twice)."""
+    """Map each node to the nodes that take it as an argument (twice if they take it twice)."""
     result: dict[Node, list[Node]] = {}
     for node in nodes:
         result.setdefault(node, [])

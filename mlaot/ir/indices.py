@@ -1,4 +1,4 @@
-"""What integers may be that name elements of an axis, and which elements of an input are such integers."""
+"""Ranges of integers that are indices into an axis, and the elements of inputs that are such integers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class IndexRange:
     box: tuple[Span | None, ...] = ()
 
     def part(self, array: Any, dims: Mapping[str, int]) -> Any:
-        """The elements of ``array`` that are indices, as a view."""
+        """Return the elements of ``array`` that are indices, as a view."""
         return array[(*[slice(None) if span is None else _run(*span, dims) for span in self.box], ...)]
 
     def outside(self, array: Any, dims: Mapping[str, int]) -> Any:
-        """Which elements of ``array`` are indices out of range, as booleans."""
-        found = np.zeros(np.shape(array), bool)
+        """Return which elements of ``array`` are indices out of range, as booleans."""
+        mask = np.zeros(np.shape(array), bool)
         size, values = substitute(self.size, dims), self.part(np.asarray(array), dims)
-        self.part(found, dims)[...] = outside(values, size, wraps=self.wraps, ignored=self.ignored)
-        return found
+        self.part(mask, dims)[...] = outside(values, size, wraps=self.wraps, ignored=self.ignored)
+        return mask
 
     def refusal(self, array: Any, dims: Mapping[str, int]) -> str:
-        """What is wrong with the first element that is out of range; nothing where none is."""
+        """Describe the first element that is out of range; return nothing where none is."""
         return refusal(array, self.outside(array, dims), substitute(self.size, dims), self.wraps, self.ignored)
 
 
@@ -53,11 +53,11 @@ def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -
 
 
 def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None = None) -> Any:
-    """Which numbers are no indices into an axis of ``size`` elements, as booleans."""
+    """Return which numbers are no indices into an axis of ``size`` elements, as booleans."""
     is_unsigned = np.asarray(values).dtype.kind in "ub"
     low = -size if wraps and not is_unsigned else 0
-    found = (np.trunc(values) < low) | (np.trunc(values) >= size) | np.isnan(values)
-    return found if ignored is None else found & (values != ignored)
+    mask = (np.trunc(values) < low) | (np.trunc(values) >= size) | np.isnan(values)
+    return mask if ignored is None else mask & (values != ignored)
 
 
 def bounds_text(first: str, last: str, ignored: int | None) -> str:
@@ -66,6 +66,6 @@ def bounds_text(first: str, last: str, ignored: int | None) -> str:
 
 
 def _run(start: Dim, size: Dim, step: int, dims: Mapping[str, int]) -> slice:
-    """The elements of a span."""
+    """Return the slice of a span."""
     first, count = substitute(start, dims), substitute(size, dims)
     return slice(first, first + (count - 1) * step + 1, step) if count > 0 else slice(0, 0)

@@ -1,4 +1,4 @@
-"""How an op's axes and the elements of its result lie: what ``mlaot.ops`` says of ops, and layouts are made from.
+"""Maps of an op's axes and strides of its elements, which ``mlaot.ops`` defines for each op and layouts follow from.
 
 ``mlaot/ops/axes.py`` explains the maps of axes, ``mlaot/ops/views.py`` the places of elements.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mlaot.ir.dims import Dim
 
-Label = int | str  # of an axis
+Label = int | str  # names an axis
 Labels = tuple[Label, ...]
 Strides = Sequence[Dim]  # in elements
 
@@ -25,7 +25,7 @@ class AxisMap:
     whole: frozenset[Label] = frozenset()
 
     def image(self, i: int, axis: int) -> int | None:
-        """The axis of the result as which an axis of argument ``i`` is kept; None where it is not."""
+        """Return the axis of the result that keeps an axis of argument ``i``; None where none does."""
         label = self.args[i][axis]
         return self.result.index(label) if label in self.result and label not in self.whole else None
 
@@ -34,7 +34,7 @@ class AxisMap:
 class Form:
     """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
 
-    Without attributes, the result is the argument itself: nothing is left of the op.
+    Without attributes, the op vanishes: the result is its argument.
     """
 
     args: tuple[Labels, ...]

@@ -1,4 +1,4 @@
-"""What a declaration becomes: named entry graphs over shared parameters."""
+"""A module under compilation: named entry graphs over shared parameters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mlaot.settings.options import DEFAULTS, Options
 class Quantized:
     """A product that is computed with bytes.
 
-    ``shape``: how many products are added, for how many channels. ``error``: the root mean square of what rounding took
-    from the weights, as a share of theirs. ``range``: of what is multiplied with them; None where each call finds its
-    own.
+    ``shape``: how many products each sum adds, and for how many channels. ``error``: the root mean square error of the
+    rounded weights, relative to that of the weights. ``range``: that of the activations; None where each call computes
+    its own.
     """
 
     weight: str
@@ -72,7 +72,7 @@ class Module:
     ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
-        """The names of the parameters that are this array, bit for bit."""
+        """Return the names of the parameters that are this array, bit for bit."""
         for name in islice(self.parameters, self.hashed, None):
             self.by_value.setdefault(_key(self.parameters[name]), []).append(name)
         self.hashed = len(self.parameters)
@@ -96,7 +96,7 @@ class Module:
 
 
 def _key(value: np.ndarray[Any, Any] | None) -> object:
-    """What two arrays have in common that are equal bit for bit."""
+    """Return a key that is the same for arrays that are equal bit for bit."""
     if value is None:
         return None
     return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).data).digest()
@@ -109,5 +109,5 @@ OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 
 def gradient_of(name: str) -> str:
-    """The slot that holds the gradient of a parameter."""
+    """Name the slot that holds the gradient of a parameter."""
     return f"gradient({name})"

@@ -15,8 +15,8 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 Shape = tuple[int | str, ...]
-LARGEST = 1 << 24  # elements of inputs and outputs beyond which NumPy would take too long
-BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of a number in -1..1 that is exact
+LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more
+BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of numbers in -1..1 that the dtype holds exactly
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Port:
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
-    """A port from what ``model.json`` says of it."""
-    found = tuple(
+    """Make a port from its entry in ``model.json``."""
+    index_ranges = tuple(
         IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
         for size, wraps, ignored, box in ranges
     )
-    return Port(name, dtype, tuple(shape), default, ranges=found)
+    return Port(name, dtype, tuple(shape), default, ranges=index_ranges)
 
 
 def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
-    """The elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
+    """Draw the elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
     if port.default is not None:
         return port.default
     dtype, shape = DTYPES[port.dtype], tuple(substitute(parse(extent), dims) for extent in port.shape)
@@ -59,14 +59,14 @@ def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
     z ^= z >> np.uint64(31)
     if dtype.kind == "f":
         bits = BITS[port.dtype]
-        made = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
+        elements = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
     else:
-        made = z % np.uint64(2 if dtype.kind == "b" else 8)
-    made, z = made.astype(dtype.numpy).reshape(shape), z.reshape(shape)
+        elements = z % np.uint64(2 if dtype.kind == "b" else 8)
+    elements, z = elements.astype(dtype.numpy).reshape(shape), z.reshape(shape)
     most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
     for range_ in port.ranges:
         count = min(substitute(range_.size, dims), most)
-        range_.part(made, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
-    if any(range_.outside(made, dims).any() for range_ in port.ranges):
+        range_.part(elements, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
+    if any(range_.outside(elements, dims).any() for range_ in port.ranges):
         raise MlaotError(f"{port.name} takes no indices of these sizes")
-    return made
+    return elements

@@ -1,8 +1,8 @@
 """A closed graph as an attribute of a node: the body of a loop, a branch. What it captures are operands of the node.
 
 Inputs and outputs go by position; their names mean nothing. Equal structure, constants' bits included, is equality, so
-nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` is never changed: whoever rewrites it
-rewrites a copy and makes a new one.
+nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` never changes: to rewrite it, rewrite
+its ``copy`` and make a new ``Subgraph``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,19 @@ class Subgraph:
 
     @classmethod
     def of(cls, name: str, inputs: Sequence[Type], results: Callable[[Graph, list[Node]], Sequence[Node]]) -> Subgraph:
-        """The subgraph on arguments of the types ``inputs`` that gives ``results(graph, arguments)``."""
+        """Make the subgraph on arguments of the types ``inputs`` that returns ``results(graph, arguments)``."""
         graph = Graph(name)
         arguments = [graph.input(f"a{i}", type_) for i, type_ in enumerate(inputs)]
         graph.outputs = {f"r{i}": node.find() for i, node in enumerate(results(graph, arguments))}
         return cls(graph)
 
     def inline(self, graph: Graph, args: Sequence[Node]) -> list[Node]:
-        """The subgraph's nodes once more in ``graph``, on ``args``: its outputs."""
+        """Copy this subgraph into ``graph`` on ``args``; return its outputs."""
         return inline(self.graph, args, graph)
+
+    def copy(self) -> Graph:
+        """Return a copy of the graph, which may be rewritten."""
+        return Subgraph.of(self.graph.name, self.inputs, self.inline).graph
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subgraph) and self.key == other.key
@@ -50,7 +54,7 @@ class Subgraph:
 
 
 def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
-    """The outputs of ``graph`` as nodes of ``into``, with ``args`` for its inputs in their order."""
+    """Copy ``graph`` into ``into``, with ``args`` for its inputs in their order; return its outputs."""
     copies = dict(zip(graph.inputs.values(), args, strict=True))
     for node in graph.nodes():
         if node not in copies:
@@ -59,12 +63,12 @@ def inline(graph: Graph, args: Sequence[Node], into: Graph) -> list[Node]:
 
 
 def subgraphs(attrs: Mapping[str, Any]) -> dict[str, Subgraph]:
-    """The attributes that are subgraphs."""
+    """Return the attributes that are subgraphs."""
     return {name: value for name, value in attrs.items() if isinstance(value, Subgraph)}
 
 
 def _digest(graph: Graph) -> bytes:
-    """Of the types of the inputs, the nodes in their order, and which of them are the outputs."""
+    """Hash the types of the inputs, the nodes in their order, and which of them are the outputs."""
     place = {node: i for i, node in enumerate(graph.inputs.values())}
     parts: list[object] = [str(node.type) for node in place]
     for node in graph.nodes():

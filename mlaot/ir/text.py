@@ -69,7 +69,7 @@ class Unknown(Literal):
 
 
 def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False) -> str:
-    """The text form; constants of more than ``inline`` numbers are a type and a digest.
+    """Write a graph; constants of more than ``inline`` numbers are a type and a digest.
 
     ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at.
     """
@@ -83,8 +83,8 @@ def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -
     nodes = graph.nodes()
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
     inner: dict[Subgraph, str] = {}
-    seen = {node.attrs["name"]: None for node in nodes if node.op.name == "input"}
-    unused = {name: node for name, node in graph.inputs.items() if name not in seen and not brief}
+    used = {node.attrs["name"]: None for node in nodes if node.op.name == "input"}
+    unused = {name: node for name, node in graph.inputs.items() if name not in used and not brief}
     order = ", ".join(map(_word, graph.inputs))
     name = graph.name if re.fullmatch(NAME, graph.name) else repr(graph.name)
     yield f"graph {name} {number}({order}):" if number else f"graph {name}:"
@@ -95,17 +95,17 @@ def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -
                 at = inner.setdefault(value, f"{number}{number and '.'}{len(inner) + 1}")
                 inside.append(f"{key}=<{value.graph.name} {at}: {len(value.graph.nodes())} nodes>")
             elif key != "type":
-                known = node.type.dtype if key == "value" and isinstance(node.type, Type) else DTYPES["i64"]
-                inside.append(f"{key}={_value(key, value, known, inline)}")
+                dtype = node.type.dtype if key == "value" and isinstance(node.type, Type) else DTYPES["i64"]
+                inside.append(f"{key}={_value(key, value, dtype, inline)}")
         yield f"  {name} = {node.op.name}({', '.join(inside)}) : {node.type}"
     for node in unused.values():
-        told = {key: value for key, value in node.attrs.items() if key != "type"}
-        notes = [f"{key}={_value(key, value, DTYPES['i64'], inline)}" for key, value in told.items()]
+        attrs = {key: value for key, value in node.attrs.items() if key != "type"}
+        notes = [f"{key}={_value(key, value, DTYPES['i64'], inline)}" for key, value in attrs.items()]
         yield f"  unused input({', '.join(notes)}) : {node.type}"
     yield "  return " + ", ".join(f"{_word(k)}={names[v.find()]}" for k, v in graph.outputs.items())
     for slot, node in graph.writes.items():
         yield f"  write {_word(slot)}={names[node.find()]}"
-    if not (brief or number or list(graph.inputs) == [*seen, *unused]):
+    if not (brief or number or list(graph.inputs) == [*used, *unused]):
         yield f"  inputs {order}"
     for subgraph, at in inner.items():
         yield from (f"    {line}" for line in _lines(subgraph.graph, at, inline))
@@ -115,9 +115,9 @@ def _word(name: str) -> str:
     return name if re.fullmatch(WORD, name) else repr(name)
 
 
-def _value(key: str, value: Any, known: DType, inline: int | None) -> str:
+def _value(key: str, value: Any, dtype: DType, inline: int | None) -> str:
     if isinstance(value, Literal):
-        return _literal(value, known, inline)
+        return _literal(value, dtype, inline)
     if isinstance(value, str):
         return _word(value) if key in STRINGS else repr(value)
     if record := next((name for name, kind in RECORDS.items() if isinstance(value, kind)), None):
@@ -125,7 +125,7 @@ def _value(key: str, value: Any, known: DType, inline: int | None) -> str:
     return str(value)
 
 
-def _literal(value: Literal, known: DType | None, inline: int | None) -> str:
+def _literal(value: Literal, dtype: DType | None, inline: int | None) -> str:
     array, type_ = value.array, Type(value.dtype, value.array.shape)
     if isinstance(value, Unknown):
         return f"numbers('{type_}', '{value.digest}')"
@@ -138,7 +138,7 @@ def _literal(value: Literal, known: DType | None, inline: int | None) -> str:
     if Literal(plain, value.dtype) != value:  # a nan with bits of its own, or a shape that no list has
         return f"bits('{type_}', '{array.tobytes().hex()}')"
     numbers = str(array.tolist())
-    return numbers if value.dtype is known else f"{value.dtype}({numbers})"
+    return numbers if value.dtype is dtype else f"{value.dtype}({numbers})"
 
 
 # Reading.
@@ -157,7 +157,7 @@ class Line:
 
 @dataclass
 class Block:
-    """The lines of one graph; ``inputs``: their names in order, where its head has them."""
+    """The lines of one graph; ``inputs`` are the names of its inputs in order, where its head has them."""
 
     name: str
     inputs: list[str] | None
@@ -166,7 +166,7 @@ class Block:
 
 
 def parse(source: str) -> Graph:
-    """The graph that a text is of; an error names the line and what was expected there."""
+    """Read a graph from its text; an error names the line and what was expected there."""
     graphs = parse_all(source)
     if len(graphs) != 1:
         raise MlaotError(f"expected the text of one graph, got {len(graphs)}")
@@ -174,11 +174,11 @@ def parse(source: str) -> Graph:
 
 
 def parse_all(source: str) -> list[Graph]:
-    """The graphs of a text such as ``MLAOT_DUMP`` prints; empty lines and those that begin with # are left out."""
-    found: list[dict[str, Block]] = []
+    """Read the graphs of a text such as ``MLAOT_DUMP`` prints; skip empty lines and those that begin with #."""
+    graphs: list[dict[str, Block]] = []
     block: Block | None = None
-    for number, whole in enumerate(source.splitlines(), 1):
-        line = Line(number, whole.strip())
+    for number, source_line in enumerate(source.splitlines(), 1):
+        line = Line(number, source_line.strip())
         if not line.text or line.text.startswith("#"):
             continue
         if line.text.startswith("graph "):
@@ -186,32 +186,32 @@ def parse_all(source: str) -> list[Graph]:
             if match is None:
                 raise line.wrong("graph NAME: or graph NAME NUMBER(INPUTS):")
             name, at, inputs = match.groups()
-            block = Block(_unquoted(name), None if inputs is None else _names(inputs, line), line, [])
+            block = Block(_unquote(name), None if inputs is None else _names(inputs, line), line, [])
             if not at:
-                found.append({})
-            elif not found:
+                graphs.append({})
+            elif not graphs:
                 raise line.wrong("a graph without a number, to which subgraphs belong")
-            found[-1][at or ""] = block
+            graphs[-1][at or ""] = block
         elif block is None:
             raise line.wrong("graph NAME: before its nodes")
         else:
             block.lines.append(line)
-    return [_graph(blocks, "", blocks[""].name) for blocks in found]
+    return [_graph(blocks, "", blocks[""].name) for blocks in graphs]
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return str(ast.literal_eval(name)) if name[:1] in ("'", '"') else name
 
 
 def _names(listed: str, line: Line) -> list[str]:
-    found, at = [], 0
+    names, at = [], 0
     while at < len(listed):
         match = ITEM.match(listed, at)
         if match is None:
             raise line.wrong("names of inputs, separated by commas")
-        found.append(_unquoted(match[1]))
+        names.append(_unquote(match[1]))
         at = match.end()
-    return found
+    return names
 
 
 def _graph(blocks: dict[str, Block], number: str, name: str) -> Graph:
@@ -230,7 +230,7 @@ def _graph(blocks: dict[str, Block], number: str, name: str) -> Graph:
         elif is_done:
             raise line.wrong("write SLOT=vN, or another graph")
         elif match := UNUSED.fullmatch(line.text):
-            _input(graph, _arguments(match[1], {}, blocks, line)[1], _typed(match[2], line), line)
+            _input(graph, _arguments(match[1], {}, blocks, line)[1], _read_type(match[2], line), line)
         elif match := NODE.fullmatch(line.text):
             values[match[1]] = _read_node(graph, match, values, blocks, line)
         else:
@@ -247,12 +247,12 @@ def _graph(blocks: dict[str, Block], number: str, name: str) -> Graph:
 def _read_node(
     graph: Graph, match: re.Match[str], values: dict[str, Node], blocks: dict[str, Block], line: Line
 ) -> Node:
-    """The node of a line, which has the type that the line says."""
-    number, op, inside, told = match.groups()
+    """Read the node of a line, and check its type against the one in the line."""
+    number, op, inside, type_text = match.groups()
     if number in values:
         raise line.wrong(f"a new name, as {number} stands above")
     args, attrs = _arguments(inside, values, blocks, line)
-    type_ = _typed(told, line)
+    type_ = _read_type(type_text, line)
     if op == "input":
         return _input(graph, attrs, type_, line)
     if "value" in attrs and op == "const" and not isinstance(attrs["value"], Literal) and isinstance(type_, Type):
@@ -273,20 +273,20 @@ def _constant(value: Any, dtype: DType, line: Line) -> Literal:
 
 
 def _pairs(rest: str, values: dict[str, Node], line: Line) -> dict[str, Node]:
-    found, at = {}, 0
+    pairs, at = {}, 0
     while at < len(rest):
         match = PAIR.match(rest, at)
         if match is None or match[2] not in values:
             raise line.wrong("NAME=vN, with the number of a node above")
-        found[_unquoted(match[1])] = values[match[2]]
+        pairs[_unquote(match[1])] = values[match[2]]
         at = match.end()
-    return found
+    return pairs
 
 
 def _arguments(
     source: str, values: dict[str, Node], blocks: dict[str, Block], line: Line
 ) -> tuple[list[Node], dict[str, Any]]:
-    """Arguments and attributes of a node."""
+    """Read the arguments and the attributes of a node."""
 
     def quoted(match: re.Match[str]) -> str:
         key, word, name, number = match.groups()
@@ -317,7 +317,7 @@ def _arguments(
 
 
 def _read(tree: ast.expr, body: Callable[[str, str], Subgraph]) -> Any:
-    """The value of an attribute."""
+    """Evaluate an attribute."""
     match tree:
         case ast.Constant(value=value):
             return value
@@ -331,13 +331,13 @@ def _read(tree: ast.expr, body: Callable[[str, str], Subgraph]) -> Any:
             value = _read(operand, body)
             return value * -1 if isinstance(value, dims.Expr) else -value
         case ast.BinOp(left=left, op=operation, right=right):
-            return _combined(operation, _read(left, body), _read(right, body))
+            return _combine(operation, _read(left, body), _read(right, body))
         case ast.Call(func=ast.Name(id=name), args=items):
-            return _called(name, [_read(item, body) for item in items], body)
+            return _call(name, [_read(item, body) for item in items], body)
     raise ValueError(f"{ast.unparse(tree)} is none")
 
 
-def _combined(operation: ast.operator, left: Any, right: Any) -> Any:
+def _combine(operation: ast.operator, left: Any, right: Any) -> Any:
     match operation:
         case ast.Add():
             return left + right
@@ -350,8 +350,8 @@ def _combined(operation: ast.operator, left: Any, right: Any) -> Any:
     raise ValueError("a dim is made by +, -, * and /")
 
 
-def _called(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) -> Any:
-    """``f32([1.0, 2.0])`` and the other forms of constants; a subgraph."""
+def _call(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) -> Any:
+    """Read ``f32([1.0, 2.0])`` and the other forms of constants, or a subgraph."""
     if name == "subgraph":
         return body(*args)
     if name in RECORDS:
@@ -368,15 +368,15 @@ def _called(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) ->
 
 
 def _node(graph: Graph, name: str, args: list[Node], attrs: dict[str, Any], line: Line) -> Node:
-    """A node of the type that its op's rule says."""
+    """Add a node of the type that its op's rule gives."""
     if name not in OPS:
         raise line.wrong(f"an op{did_you_mean(name, OPS)}")
-    known = graph.size
+    size = graph.size
     try:
         node = graph.add(OPS[name], args, attrs)
     except (MlaotError, AssertionError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise line.wrong(f"what {name} takes ({error})") from None
-    if graph.size > known:
+    if graph.size > size:
         return node
     return Node(graph, node.op, tuple(args), attrs, node.type)  # passes can leave two equal nodes: they stay two
 
@@ -388,8 +388,8 @@ def _input(graph: Graph, attrs: dict[str, Any], type_: Type | TupleType, line: L
     return graph.input(name, type_, **notes)
 
 
-def _typed(source: str, line: Line) -> Type | TupleType:
-    """``f32[batch,64]``, or several in parentheses."""
+def _read_type(source: str, line: Line) -> Type | TupleType:
+    """Read ``f32[batch,64]``, or several types in parentheses."""
     try:
         return _types(source)
     except (ValueError, KeyError, MlaotError):
@@ -399,10 +399,10 @@ def _typed(source: str, line: Line) -> Type | TupleType:
 def _types(source: str) -> Type | TupleType:
     if source.startswith("(") and source.endswith(")"):
         items = re.findall(TYPE, source)
-        found = TupleType(tuple([_type(f"{name}[{shape}]") for name, shape in items]))
-        if str(found) != source:
+        type_ = TupleType(tuple([_type(f"{name}[{shape}]") for name, shape in items]))
+        if str(type_) != source:
             raise ValueError("types are separated by commas")
-        return found
+        return type_
     return _type(source)
 
 

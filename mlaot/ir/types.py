@@ -27,7 +27,7 @@ class DType:
         return Type(self, tuple(map(extent, shape if isinstance(shape, tuple) else (shape,))))
 
     def array(self, value: object) -> np.ndarray[Any, Any]:
-        """``value`` as an array of this dtype, in a copy that keeps rank 0."""
+        """Copy ``value`` into an array of this dtype; rank 0 stays."""
         array = np.array(value, dtype=self.numpy)
         return round_bf16(array) if self.name == "bf16" else array
 
@@ -45,7 +45,7 @@ class DType:
 
 
 def round_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float32 numbers rounded to the nearest bfloat16, halves to even."""
+    """Round float32 numbers to the nearest bfloat16, halves to even."""
     bits = np.asarray(array, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(array), np.asarray(array, np.float32), rounded.view(np.float32))
@@ -70,7 +70,7 @@ BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d is not bf16}
 
 @dataclass(frozen=True)
 class Type:
-    """What a node's value is: ``dtype`` and ``shape``; a scalar has the shape ``()``."""
+    """The type of a node's value: ``dtype`` and ``shape``; a scalar has the shape ``()``."""
 
     dtype: DType
     shape: tuple[Dim, ...] = ()
@@ -90,7 +90,7 @@ class Type:
 
 @dataclass(frozen=True)
 class TupleType:
-    """What a node with several results is; each is read by the op ``result``."""
+    """The type of a node with several results; the op ``result`` reads each."""
 
     items: tuple[Type, ...]
 
@@ -100,7 +100,7 @@ class TupleType:
     __repr__ = __str__
 
 
-KEPT = 1 << 20  # bytes of a constant up to which it is compared as it is, beyond by a digest
+KEPT = 1 << 20  # bytes of a constant; larger ones are compared by a digest
 
 
 class Literal:

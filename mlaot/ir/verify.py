@@ -7,9 +7,9 @@ from mlaot.ir.subgraph import subgraphs
 
 
 def verify(graph: Graph, after: str) -> None:
-    """Acyclic, no loop through ``forwarded``, every type as its rule gives it, roots of the graph itself.
+    """Assert that a graph and its subgraphs are valid.
 
-    Subgraphs too.
+    They are acyclic, also through ``forwarded``; each type is what its rule gives; all nodes belong to their graph.
     """
     where = f"bug in mlaot: after {after}, graph {graph.name}"
     for root in (*graph.outputs.values(), *graph.writes.values()):

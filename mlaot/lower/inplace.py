@@ -14,7 +14,7 @@ from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.rows import stages_of
 from mlaot.ops.control import scan, while_
 from mlaot.ops.indexing import scatter
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, root_of, without_ones
+from mlaot.ops.kinds import REDUCTIONS, base_of, drop_unit_axes, is_free, root_of
 from mlaot.ops.sparse import sparse_add
 
 Pair = tuple[Node, Node]  # the old value, which lies in memory, and the new one
@@ -84,7 +84,7 @@ def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Ma
 def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
     """Whether the kernel that writes ``new`` reads of ``old`` only elements that it has not overwritten yet."""
     new = new.find()
-    if old.type.dtype is not new.type.dtype or without_ones(old.type.shape) != without_ones(new.type.shape):
+    if old.type.dtype is not new.type.dtype or drop_unit_axes(old.type.shape) != drop_unit_axes(new.type.shape):
         return False
     reading = [(n, root_of(a)) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
     if group.kind == "single":

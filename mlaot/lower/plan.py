@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import assumed, most, nonnegative, polynomial, terms
+from mlaot.ir.dims import most, nominal, nonnegative, polynomial, terms
 from mlaot.lower.program import Branch, Buffer, Loop, Param, Step, Steps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -31,10 +31,10 @@ def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[
 
     The largest buffers come first, and each takes the first gap between those alive with it that is large enough for
     every value of the dims (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
-    5.2). Sizes are compared as what they are ``assumed`` to be.
+    5.2). Sizes are compared by their ``nominal`` values.
     """
     sizes = {buffer: buffer.bytes for buffer in first}
-    order = sorted(first, key=lambda b: (-assumed(sizes[b]), first[b]))
+    order = sorted(first, key=lambda b: (-nominal(sizes[b]), first[b]))
     packing = _Packing([sizes[b] for b in order])
     alive = _LiveRanges()
     for i, buffer in enumerate(order):
@@ -80,7 +80,7 @@ class _Packing:
         self.monomials = list(dict.fromkeys(m for size in sizes for m in terms(size))) or [()]
         shape = (len(sizes), len(self.monomials))
         self.sizes = np.array([[terms(s).get(m, 0) for m in self.monomials] for s in sizes], np.int64).reshape(shape)
-        self.weights = np.array([assumed(polynomial({m: 1})) for m in self.monomials], np.int64)
+        self.weights = np.array([nominal(polynomial({m: 1})) for m in self.monomials], np.int64)
         self.starts, self.ends = np.zeros_like(self.sizes), np.zeros_like(self.sizes)
         self.low, self.high = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
         self.total: Dim = 0
@@ -124,7 +124,7 @@ class _Packing:
         return all(self._is_clear(from_, to, int(other)) for other in open_)
 
     def _is_clear(self, start: Dim, end: Dim, other: int) -> bool:
-        low, high = int(assumed(start)), int(assumed(end))
+        low, high = int(nominal(start)), int(nominal(end))
         if high <= self.low[other] and at_least(self._dim(self.starts[other]), end):
             return True
         return bool(self.high[other] <= low) and at_least(start, self._dim(self.ends[other]))

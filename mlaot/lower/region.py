@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
-from mlaot.ir.dims import assumed
+from mlaot.ir.dims import nominal
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.copies import copy_kernel
 from mlaot.lower.fuse import Group, fuse
@@ -166,7 +166,7 @@ def _sort(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[G
 
 def _workspace_bytes(steps: Sequence[Step]) -> int:
     """Return the workspace that steps need, for nominal dims."""
-    return assumed(plan(steps)[1])
+    return nominal(plan(steps)[1])
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mlaot.ir.dims import Dim, dim, names, replaced
+from mlaot.ir.dims import Dim, assign, dim, names
 from mlaot.nest.expressions import Array, Expr, Index, Load, Var, map_parts
 from mlaot.nest.statements import (
     ARRAYS,
@@ -56,7 +56,7 @@ class _Numbers:
         return Var(self.bound[var.name], var.type)
 
     def polynomial(self, value: Dim) -> Dim:
-        return replaced(value, {n: dim(self.name(n)) for n in sorted(names(value))})
+        return assign(value, {n: dim(self.name(n)) for n in sorted(names(value))})
 
     def array(self, array: Array) -> Array:
         return Array(self.arrays[array.name], array.dtype, 0, array.space, array.values, array.panels)

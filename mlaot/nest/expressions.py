@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mlaot.ir.dims import Dim, dim, names, replaced
+from mlaot.ir.dims import Dim, assign, dim, names
 from mlaot.ir.types import DTYPES
 
 HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
@@ -373,4 +373,4 @@ def _substitute_index(x: Index, values: Mapping[str, Expr]) -> Expr:
             value = as_index(values[name])
             assert isinstance(value, Index), f"bug in mlaot: {name} of an index becomes {value}"
             dims[name] = value.value
-    return Index(replaced(x.value, dims)) if dims else x
+    return Index(assign(x.value, dims)) if dims else x

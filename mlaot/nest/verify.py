@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mlaot.ir.dims import Dim, dim, names, replaced, substitute
+from mlaot.ir.dims import Dim, assign, dim, names, substitute
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.nest.expressions import Array, Expr, Index, Load, subexpressions
 from mlaot.nest.statements import (
@@ -249,7 +249,7 @@ class _Ranges:
             if slope is None:
                 return None
             end = a.high if (slope > 0) == largest else a.low
-            value = replaced(value, {name: end})
+            value = assign(value, {name: end})
         return value if isinstance(value, int) else None
 
     def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
@@ -297,7 +297,7 @@ class _Ranges:
         for i, a in enumerate(use.scope.loops):
             name, extended = a.loop.var.name, list[dict[str, Dim]]()
             for point in points:
-                low, high = replaced(a.low, point), replaced(a.high, point)
+                low, high = assign(a.low, point), assign(a.high, point)
                 if not (isinstance(low, int) and isinstance(high, int)) or high - low >= MAX_POINTS:
                     return None
                 values = range(low, high + 1, a.loop.step) if i >= depth else range(low, low + 1)
@@ -308,7 +308,7 @@ class _Ranges:
         result: dict[int, set[int]] = {}
         assert use.first is not None
         for point in points:
-            first, reach, step = (replaced(x, point) for x in (use.first, use.reach, use.step))
+            first, reach, step = (assign(x, point) for x in (use.first, use.reach, use.step))
             if not (isinstance(first, int) and isinstance(reach, int) and isinstance(step, int)):
                 return None
             own = point[use.scope.loops[depth].loop.var.name]

@@ -1,4 +1,4 @@
-"""How axes go through an op: which axis of the result an axis of an argument is, and the op in another layout.
+"""Maps of axes through an op: the axis of the result for each axis of an argument, and the op in another layout.
 
     op                               arguments    result    whole
     mul(x, y)                        ab, ab       ab
@@ -15,10 +15,10 @@ element of the argument alone. A label that only arguments have is *summed*, one
 Labels in ``whole`` are neither: the op cuts, counts, sorts or scans along them. These are the indexing maps of MLIR's
 linalg, with a name for what they cannot express.
 
-Whoever wants an op in another layout names the axes of its arguments by the same labels in another order, with new
-labels among them (a batch, the lanes of a block) or without some (axes of one element), and gets the op's ``Form``: its
-attributes there, how it wants its arguments, and what comes. ``layout.py`` applies it. So an op says once how axes go
-through it, and batching, layouts and views follow.
+A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
+labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
+attributes there, the layouts of its arguments, and that of its result; ``layout.py`` applies it. So an op defines once
+how axes go through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from mlaot.ir.layouts import Labels as Labels
 
 
 def axes_of(node: Node) -> AxisMap:
-    """The map of a node whose op has one."""
+    """Return the map of a node whose op has one."""
     assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
     return node.op.axes.of(node)
 
 
 def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
-    """Whether a node keeps an axis of its argument ``i``, as the axis ``as_axis`` of its result where that is given."""
+    """Tell whether a node keeps an axis of argument ``i``, as axis ``as_axis`` of its result where that is given."""
     image = None if node.op.axes is None else node.op.axes.of(node).image(i, axis)
     return image is not None and as_axis in (None, image)
 
@@ -54,7 +54,7 @@ def ranks(node: Node) -> list[int]:
 
 
 def inserted(labels: Labels, own: Sequence[Label], into: Sequence[Label]) -> Labels:
-    """``into`` with the further ``labels`` of a layout, each in front of the label of ``own`` that follows it there."""
+    """Insert the further ``labels`` of a layout, each in front of the label of ``own`` that follows it there."""
     result = list(into)
     for i, label in enumerate(labels):
         if label not in own:
@@ -81,7 +81,7 @@ ELEMENTWISE = Axes(_elementwise_of, _elementwise_form, elementwise=True)
 
 
 def along(name: str, *, removed: bool = False) -> Axes:
-    """An op along the axis that the attribute ``name`` gives, which the result has as well unless it is ``removed``."""
+    """Make the axes of an op along the axis that attribute ``name`` gives, ``removed`` from the result or not."""
 
     def of(node: Node) -> AxisMap:
         axis = node.attrs[name]
@@ -113,7 +113,7 @@ REDUCTION = Axes(_reduction_of, _reduction_form, reduces=True)
 
 
 def each_axis(**neutral: int | None) -> Axes:
-    """An op with a number for each axis in its attributes; one with ``neutral`` ones is kept (None: its extent)."""
+    """Make the axes of an op whose attributes have a number per axis; ``neutral`` ones keep it (None: extent)."""
 
     def of(node: Node) -> AxisMap:
         x = node.arg(0).type
@@ -146,7 +146,7 @@ def _transpose_of(node: Node) -> AxisMap:
 
 
 def _transpose_form(use: Use) -> Form:
-    """Its own axes in another order, on the places that they have; others stay where they are."""
+    """Order its own axes by its result, on the places that they have; others stay where they are."""
     (layout,) = use.layouts
     order = iter(label for label in use.map.result if label in layout)
     result = use.wanted or tuple(next(order) if label in use.map.result else label for label in layout)
@@ -173,7 +173,7 @@ BROADCAST = Axes(_broadcast_of, _broadcast_form)
 
 @cache
 def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
-    """How a reshape divides axes: groups of axes of both shapes that hold the same elements, smallest ones first.
+    """Divide the axes of a reshape into the smallest groups of both shapes that hold the same elements.
 
     Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
     """
@@ -202,14 +202,14 @@ def _estimate(value: Dim) -> int:
 
 
 def _groups(node: Node) -> list[tuple[list[int], list[int]]]:
-    """How a reshape divides axes; all of them are one group where that is not known."""
+    """Divide the axes of a reshape into groups; all of them are one group where that is not known."""
     source, target = node.arg(0).type.shape, node.type.shape
     groups = regrouped(source, target)
     return [(list(range(len(source))), list(range(len(target))))] if groups is None else groups
 
 
 def _reshape_of(node: Node) -> AxisMap:
-    """Groups of one axis and one are kept; those of axes that are merged or divided are not."""
+    """Keep groups of one axis and one, but none of axes that are merged or split."""
     rank = node.arg(0).type.rank
     result: list[Label] = [rank + i for i in range(node.type.rank)]
     whole: set[Label] = set()
@@ -222,7 +222,7 @@ def _reshape_of(node: Node) -> AxisMap:
 
 
 def _reshape_form(use: Use) -> Form | None:
-    """Groups stay together and in their order; what is kept, or new, stays between them."""
+    """Keep groups together and in their order; axes that are kept or new stay between them."""
     (layout,), own, result, whole = use.layouts, use.map.args[0], use.map.result, use.map.whole
     units = {label for label in own if label not in result and label not in whole}
     merged: dict[Label, tuple[list[int], list[int]]] = {
@@ -245,7 +245,7 @@ RESHAPE = Axes(_reshape_of, _reshape_form)
 
 
 def _units_between(order: Sequence[Label], result: Labels) -> Labels:
-    """``order`` with the axes of one element that only the result has, each in front of what follows it there."""
+    """Add to ``order`` the axes of one element of the result, each in front of what follows it there."""
     full = list(order)
     for i in reversed(range(len(result))):
         if result[i] not in full:
@@ -260,7 +260,7 @@ def _window_of(node: Node) -> AxisMap:
 
 
 def _window_form(use: Use) -> Form:
-    """The elements of a window come last; an axis that is not there has none."""
+    """Put the elements of a window last; an axis that the layout lacks has none."""
     (layout,), attrs, rank = use.layouts, use.node.attrs, len(use.map.args[0])
     entries = [i for i, axis in enumerate(attrs["axes"]) if axis in layout]
     chosen = {key: tuple(attrs[key][i] for i in entries) for key in ("sizes", "strides", "dilations")}
@@ -344,7 +344,7 @@ def _take_of(node: Node) -> AxisMap:
 
 
 def _leading_form(use: Use) -> Form | None:
-    """``lead`` axes in front of a flat part that stays as it is."""
+    """Put ``lead`` axes in front of a flat part that stays as it is."""
     (layout,), own = use.layouts, use.map.args[0]
     lead = use.node.attrs.get("lead", 0)
     outer = without(layout, own[lead:])
@@ -365,7 +365,7 @@ def _gather_of(node: Node) -> AxisMap:
 
 
 def _gather_form(use: Use) -> Form | None:
-    """What stands in front of the axis that is read, indices share; what they have more are further indices."""
+    """Keep the axes in front of the one that is read on x and indices alike; further axes of indices follow."""
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
@@ -389,7 +389,7 @@ def _scatter_of(node: Node) -> AxisMap:
 
 
 def _scatter_form(use: Use) -> Form | None:
-    """Whatever else any of the three has, all have in front."""
+    """Put in front of all three arguments every further axis that one of them has."""
     lead, own = use.node.attrs["lead"], use.map.args
     inner = [labels[lead:] for labels in own]
     outer = tuple(dict.fromkeys(label for layout in use.layouts for label in without(layout, (*inner[0], *inner[1]))))
@@ -403,16 +403,14 @@ SCATTER = Axes(_scatter_of, _scatter_form)
 
 
 def parse_spec(spec: str) -> tuple[str, str, str]:
-    """``"bi,ji->bj"`` as its three label strings."""
+    """Split ``"bi,ji->bj"`` into its three label strings."""
     operands, out = spec.split("->")
     a, b = operands.split(",")
     return a, b, out
 
 
 def contraction(*inside: str) -> Axes:
-    """A product by the labels of its attribute ``spec``; ``inside`` are labels of further, last axes of its first
-    operand.
-    """
+    """Make the axes of a product by the labels of ``spec``; ``inside`` labels last axes of its first operand."""
 
     def of(node: Node) -> AxisMap:
         first, second, out = parse_spec(node.attrs["spec"])
@@ -440,7 +438,7 @@ def contraction(*inside: str) -> Axes:
 
 
 def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
-    """An op that makes ``results`` last axes of the ``last`` axes of its argument, for each of those before.
+    """Make the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
 
     The argument's ``first`` axes go into the result, too, which has ``front`` of its new axes in front. Further
     arguments stay as they are.
@@ -467,5 +465,5 @@ def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, fron
 
 
 def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
+    """Return the axes of a value of ``rank`` that a reduction over ``axes`` keeps."""
     return tuple(i for i in range(rank) if i not in axes)

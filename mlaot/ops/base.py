@@ -1,4 +1,4 @@
-"""What all families of ops stand on: repeating along axes, its transpose, the sum, and constants of a type.
+"""The base of all families of ops: broadcasting, its transpose, the sum, and constants of a type.
 
 ``Op`` itself, one object that carries everything the compiler knows about one kind of computation, is in
 ``mlaot.ir.graph``, beside the nodes that it is the op of.
@@ -27,29 +27,29 @@ Array = np.ndarray[Any, Any]
 
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
-    """The VJP of an op that is flat wherever it is smooth, or whose result is no real number."""
+    """Return no cotangents: the VJP of an op that is flat where it is smooth, or whose result is not real."""
     return (None,) * len(args)
 
 
 def conditions(graph: Graph) -> list[Dim]:
-    """Dims that must not be negative when the module is called: extents and bounds that are not so for certain."""
-    found: dict[Dim, None] = {}
+    """List the extents and bounds that must not be negative in a call and that are not so for certain."""
+    extents: dict[Dim, None] = {}
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
         needs = node.op.needs(*[a.find().type for a in node.args], **node.attrs) if node.op.needs else ()
-        found |= dict.fromkeys((*[d for t in types for d in t.shape], *needs))
+        extents |= dict.fromkeys((*[d for t in types for d in t.shape], *needs))
         for inner in subgraphs(node.attrs).values():
-            found |= dict.fromkeys(conditions(inner.graph))
-    return [d for d in found if not dims.nonnegative(d)]
+            extents |= dict.fromkeys(conditions(inner.graph))
+    return [d for d in extents if not dims.nonnegative(d)]
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
+    """Return the NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def same_type(*types: Type, **_: Any) -> Type:
-    """All arguments of one dtype and shape; so is the result."""
+    """Check that all arguments have one dtype and shape; the result has the same."""
     first = types[0]
     for other in types[1:]:
         if other is not first and other != first:
@@ -75,7 +75,7 @@ def _broadcast_reference(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]
 
 
 def _vjp_broadcast(ct: Node, out: Node, x: Node, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[Node]:
-    """The sum over the new axes."""
+    """Sum over the new axes."""
     return (sum_(ct, axes=tuple(i for i in range(len(shape)) if i not in axes)),)
 
 
@@ -92,20 +92,20 @@ broadcast: Op = Op(
 )
 
 
-def reduced(x: Type, axes: tuple[int, ...]) -> Type:
+def reduced_type(x: Type, axes: tuple[int, ...]) -> Type:
     if any(not 0 <= a < x.rank for a in axes) or len(set(axes)) != len(axes):
         raise MlaotError(f"cannot reduce {x} over axes {axes}")
     return x.with_shape(tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
 
 
-def accumulated(x: Type, axes: tuple[int, ...]) -> Type:
+def sum_type(x: Type, axes: tuple[int, ...]) -> Type:
     if x.dtype.kind == "b":
         raise MlaotError(f"cannot add up or multiply {x}: use any or all, or cast it to numbers first")
-    return reduced(x, axes)
+    return reduced_type(x, axes)
 
 
 def accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
-    """The reference. Over no axes as it is: NumPy's sum would add 0 to -0."""
+    """Make the reference of a reduction. No axes leave the value as it is: NumPy's sum would add 0 to -0."""
 
     def reference(x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
@@ -119,7 +119,7 @@ def spread(value: Node, like: Node, axes: tuple[int, ...]) -> Node:
 
 sum_: Op = Op(
     "sum",
-    accumulated,
+    sum_type,
     accumulate(np.add),
     lambda ct, out, x, axes: (spread(ct, x, axes),),
     REDUCTION,
@@ -135,24 +135,24 @@ def lift(node: Node, dim: Dim) -> Node:
 
 
 def full_like(node: Node, value: float) -> Node:
-    """``value`` in every element, of ``node``'s type."""
+    """Fill a value of ``node``'s type with ``value``."""
     return fill(node, value, node.type)
 
 
 def fill(like: Node, value: float, type_: Type) -> Node:
-    """``value`` in every element of ``type_``, in the graph of ``like``."""
+    """Fill a value of ``type_`` with ``value``, in the graph of ``like``."""
     constant = like.graph.constant(value, type_.dtype)
     return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
 
 
 @cache
 def scalar_type(dtype: DType) -> Type:
-    """The rank-0 type of a dtype, one object: scalar graphs have a hundred thousand of them."""
+    """Return the rank-0 type of a dtype as one object: scalar graphs have a hundred thousand of them."""
     return Type(dtype, ())
 
 
 class Transforms:
-    """What an op with subgraphs, or one that is written as other ops, takes of ``mlaot.transforms``, which sets it."""
+    """Functions of ``mlaot.transforms``, which sets them here, for ops with subgraphs or composed of other ops."""
 
     batch_into: Callable[[Graph, Graph, Sequence[tuple[Node, bool]], Dim], list[tuple[Node, bool]]]
     pullback: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node | None]]

@@ -24,7 +24,7 @@ COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "
 def _comparison(
     name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBERS, commutative: bool = False, doc: str = ""
 ) -> Op:
-    """``a < b``; false where either is nan, but for ``not_equal``."""
+    """Make the op ``a symbol b``; it is false where either is nan, but for ``not_equal``."""
 
     def c(args: Sequence[Expr]) -> Expr:
         assert args[0].type.dtype not in HALVES, f"bug in mlaot: {args[0].type} is compared as f32"
@@ -36,7 +36,7 @@ def _comparison(
 
 
 def _question(name: str, doc: str, reference: np.ufunc, c: C) -> Op:
-    """A property of a float."""
+    """Make an op that tells a property of a float."""
     return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, ELEMENTWISE, c, doc=doc)
 
 
@@ -96,5 +96,5 @@ where: Op = Op(
 
 
 def is_zero(x: Node) -> Node:
-    """Where x is 0 or -0."""
+    """Tell where x is 0 or -0."""
     return equal(x, full_like(x, 0.0))

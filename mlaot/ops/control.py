@@ -4,9 +4,10 @@
     while(*consts, *carries; condition, body)      condition(consts, carries) -> bool, body(consts, carries) -> carries
     cond(pred, *operands; then, otherwise)      then(operands) -> results
 
-Each gives a tuple, read by ``result``. A ``scan`` that may be differentiated hands out its carries as it found them as
-further ys (``saving``): the reverse pass is a scan the other way that starts each round from them. A batching rule of
-these ops gives the list of its results, each with the flag whether it is batched, in place of one node.
+Each returns a tuple, read by ``result``. A ``scan`` that may be differentiated hands out the incoming value of each
+carry as a further y (``save_carries``): the backward pass is a scan the other way that starts each round from these. A
+batching rule of these ops returns the list of its results, each with the flag whether it is batched, in place of one
+node.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array, Op, Transforms, fill, full_like, lift
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import where
-from mlaot.ops.indexing import unchecked
+from mlaot.ops.indexing import mark_unchecked
 from mlaot.ops.reduction import max_
 
-Function = Callable[..., tuple[Array, ...]]  # a subgraph as the references get it
+Function = Callable[..., tuple[Array, ...]]  # a subgraph as references call it
 Value = tuple[Node, bool]
 Cotangents = tuple[Node | None, ...]
 
 
 def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
-    """The inputs of subgraphs that are argument ``i`` of a control flow node, round for round the same."""
+    """Return the inputs of subgraphs that are argument ``i`` of a control flow node in every round."""
     if node.op is cond and i > 0:
         bodies, i = [node.attrs["then"], node.attrs["otherwise"]], i - 1
     elif node.op is while_ and i < node.attrs["consts"]:
@@ -46,16 +47,16 @@ def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
 
 
 def uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
-    """Every node that reads a value, and as which argument (-1: as a root); inside of control flow too."""
-    found: list[tuple[Node, int]] = []
+    """List every node that reads a value, and as which argument (-1: as a root), also in control flow."""
+    readers: list[tuple[Node, int]] = []
     value = value.find()
     for node in dict.fromkeys(graph.users().get(value, ())):
         for i, a in enumerate(node.args):
             if a.find() is not value:
                 continue
             inner = constants_of(node, i)
-            found += [use for body, given in inner for use in uses(body, given)] if inner else [(node, i)]
-    return found + [(root, -1) for root in graph.roots() if root is value]
+            readers += [use for body, parameter in inner for use in uses(body, parameter)] if inner else [(node, i)]
+    return readers + [(root, -1) for root in graph.roots() if root is value]
 
 
 def _items(node: Node) -> tuple[Type, ...]:
@@ -64,7 +65,7 @@ def _items(node: Node) -> tuple[Type, ...]:
 
 
 def results(node: Node) -> list[Node]:
-    """Every result of a node with several."""
+    """Return every result of a node with several."""
     return [result(node, index=i) for i in range(len(_items(node)))]
 
 
@@ -74,7 +75,7 @@ def _result_type(t: Any, index: int) -> Type:
 
 
 def _vjp_result(ct: Node, out: Node, t: Node, index: int) -> tuple[Cotangents]:
-    """To that result; the others have none."""
+    """Pass the cotangent on to that result; the others get none."""
     return (tuple(ct if i == index else None for i in range(len(_items(t)))),)
 
 
@@ -93,7 +94,7 @@ result: Op = Op(
 
 
 def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], giver: str) -> None:
-    """``expected`` by the operands, ``got`` from a subgraph."""
+    """Compare the types that the operands have with those of a subgraph."""
     if len(expected) != len(got):
         many = "carries" if what == "carry" else f"{what}s"
         raise MlaotError(f"{op}: expected {len(expected)} {many}, but {giver} {len(got)}")
@@ -104,7 +105,7 @@ def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], gi
 
 
 def _one(conditions: Sequence[Type]) -> str:
-    """How to make one bool of several."""
+    """Suggest how to make one bool of several."""
     several = len(conditions) == 1 and conditions[0].dtype is boolean
     return "; end it with .any() or .all(), or choose element by element with mlaot.where" if several else ""
 
@@ -141,22 +142,22 @@ def _scan_reference(
         return (*carry, *[np.zeros((0, *y.shape), y.dtype) for y in shapes])
     rounds = []
     for i in reversed(range(length)) if reverse else range(length):
-        found = body(*fixed, *carry, *[x[i] for x in xs])
-        carry = found[:carries]
-        rounds.append(found[carries:])
+        outputs = body(*fixed, *carry, *[x[i] for x in xs])
+        carry = outputs[:carries]
+        rounds.append(outputs[carries:])
     return (*carry, *[np.stack(ys) for ys in zip(*(reversed(rounds) if reverse else rounds), strict=True)])
 
 
-def saved(body: Subgraph, consts: int, carries: int) -> list[int | None]:
-    """For each carry, which result of ``body`` is the carry as it came in; None where there is none."""
-    found = [node.find() for node in body.graph.outputs.values()]
-    given = list(body.graph.inputs.values())[consts : consts + carries]
-    return [found.index(c, carries) if c in found[carries:] else None for c in given]
+def saved_carries(body: Subgraph, consts: int, carries: int) -> list[int | None]:
+    """Return for each carry which result of ``body`` is its incoming value; None where none is."""
+    outputs = [node.find() for node in body.graph.outputs.values()]
+    inputs = list(body.graph.inputs.values())[consts : consts + carries]
+    return [outputs.index(c, carries) if c in outputs[carries:] else None for c in inputs]
 
 
-def saving(body: Subgraph, consts: int, carries: int) -> Subgraph:
-    """``body`` with each carry as it came in among its ys."""
-    missing = [consts + i for i, place in enumerate(saved(body, consts, carries)) if place is None]
+def save_carries(body: Subgraph, consts: int, carries: int) -> Subgraph:
+    """Add the incoming value of each carry to the ys of ``body``."""
+    missing = [consts + i for i, place in enumerate(saved_carries(body, consts, carries)) if place is None]
 
     def results(graph: Graph, args: list[Node]) -> list[Node]:
         return [*body.inline(graph, args), *[args[i] for i in missing]]
@@ -167,27 +168,27 @@ def saving(body: Subgraph, consts: int, carries: int) -> Subgraph:
 def _vjp_scan(
     ct: Cotangents, out: Node, *args: Node, body: Subgraph, consts: int, carries: int, length: Dim, reverse: bool
 ) -> tuple[Node | None, ...]:
-    """A scan the other way, which runs each round again from the saved carries.
+    """Scan the other way, and compute each round again from the saved carries.
 
     Its consts are those of ``out``. Its carries are the cotangents of the carries and the sums of those of the consts;
     its xs the saved carries, the xs, and the cotangents of the ys; its ys the cotangents of the xs.
     """
-    keeping = saving(body, consts, carries)
+    keeping = save_carries(body, consts, carries)
     attrs = {"consts": consts, "carries": carries, "length": length, "reverse": reverse}
     forward = out if keeping is body else out.graph.add(scan, args, {"body": keeping, **attrs})
-    given = [i for i in range(carries, len(body.outputs)) if ct[i] is not None]
+    ys = [i for i in range(carries, len(body.outputs)) if ct[i] is not None]
     live = {i for i in range(carries) if ct[i] is not None}
     while True:
-        back, cotangents = _backward_body(body, consts, carries, sorted(live), given)
-        found = {i for i in range(carries) if cotangents[consts + i] is not None}
-        if found <= live:
+        back, cotangents = _backward_body(body, consts, carries, sorted(live), ys)
+        reached = {i for i in range(carries) if cotangents[consts + i] is not None}
+        if reached <= live:
             break
-        live |= found
+        live |= reached
     starts = [c if (c := ct[i]) is not None else fill(out, 0.0, body.outputs[i]) for i in sorted(live)]
     summed = [args[i].type for i in range(consts) if cotangents[i] is not None]
     sums = [fill(out, 0.0, _sum_type(t)) for t in summed]
-    kept = [result(forward, index=i) for i in saved(keeping, consts, carries)]
-    operands = [*args[:consts], *starts, *sums, *kept, *args[consts + carries :], *[ct[i] for i in given]]
+    kept = [result(forward, index=i) for i in saved_carries(keeping, consts, carries)]
+    operands = [*args[:consts], *starts, *sums, *kept, *args[consts + carries :], *[ct[i] for i in ys]]
     counts = {"consts": consts, "carries": len(starts) + len(sums), "length": length, "reverse": not reverse}
     totals = iter(results(out.graph.add(scan, operands, {"body": back, **counts})))  # type: ignore[arg-type]
     of_carries = {consts + i: next(totals) for i in sorted(live)}
@@ -201,35 +202,35 @@ def _vjp_scan(
 
 
 def _backward_body(
-    body: Subgraph, consts: int, carries: int, live: list[int], given: list[int]
+    body: Subgraph, consts: int, carries: int, live: list[int], ys: list[int]
 ) -> tuple[Subgraph, list[Node | None]]:
-    """One round of the reverse scan; and what arrives at each input of ``body``, None where nothing does.
+    """Differentiate one round of a scan; return this body, and the cotangent of each input of ``body``.
 
-    ``live``: the carries that have a cotangent; ``given``: the results behind the carries that have one.
+    ``live`` are the carries that have a cotangent, ``ys`` the indices of further results that have one.
     """
     graph = Graph(f"backward of {body.graph.name}")
-    shown = [graph.input(f"c{i}", t) for i, t in enumerate(body.inputs[:consts])]
+    inputs = [graph.input(f"c{i}", t) for i, t in enumerate(body.inputs[:consts])]
     arriving = [graph.input(f"d{i}", body.outputs[i]) for i in live]
     sums = {i: graph.input(f"s{i}", _sum_type(t)) for i, t in enumerate(body.inputs[:consts]) if t.dtype.kind == "f"}
-    shown += [graph.input(f"x{i}", t) for i, t in enumerate(body.inputs[consts:], consts)]
-    arriving += [graph.input(f"d{i}", body.outputs[i]) for i in given]
-    made = body.inline(graph, shown)
-    wanted = [n for n in shown if _is_float(n)]
-    arrived = dict(zip(wanted, Transforms.pullback([made[i] for i in (*live, *given)], arriving, wanted), strict=True))
-    found = [arrived.get(node) for node in shown]
-    outputs = [_or_zeros(found[consts + i], shown[consts + i]) for i in live]
+    inputs += [graph.input(f"x{i}", t) for i, t in enumerate(body.inputs[consts:], consts)]
+    arriving += [graph.input(f"d{i}", body.outputs[i]) for i in ys]
+    values = body.inline(graph, inputs)
+    wanted = [n for n in inputs if _is_float(n)]
+    arrived = dict(zip(wanted, Transforms.pullback([values[i] for i in (*live, *ys)], arriving, wanted), strict=True))
+    cotangents = [arrived.get(node) for node in inputs]
+    outputs = [_or_zeros(cotangents[consts + i], inputs[consts + i]) for i in live]
     for i, total in sums.items():
-        if (part := found[i]) is None:
+        if (part := cotangents[i]) is None:
             del graph.inputs[f"s{i}"]
         else:
             outputs.append(ew.add(total, _cast(part, total.type.dtype)))
-    outputs += [c for c in found[consts + carries :] if c is not None]
+    outputs += [c for c in cotangents[consts + carries :] if c is not None]
     graph.outputs = {f"r{i}": node for i, node in enumerate(outputs)}
-    return Subgraph(graph), found
+    return Subgraph(graph), cotangents
 
 
 def _sum_type(t: Type) -> Type:
-    """Half precision is summed up in single: the sum of many rounds would stop growing."""
+    """Sum half precision up in single precision: the sum of many rounds would stop growing."""
     return Type(f32, t.shape) if t.dtype in (f16, bf16) else t
 
 
@@ -238,18 +239,19 @@ def _cast(value: Node, dtype: DType) -> Node:
 
 
 def _batch_scan(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
-    """A scan over batched values: xs and ys are ``[length, dim, ..]``; a carry is batched once anything makes it so."""
+    """Scan batched values: xs and ys are ``[length, dim, ..]``; a carry that depends on them is batched too."""
     consts, carries = node.attrs["consts"], node.attrs["carries"]
     flags = list(batched)
     while True:
-        body, found = _batched(node.attrs["body"], flags, flags[consts : consts + carries], dim)
-        if found[:carries] == flags[consts : consts + carries]:
+        body, result_flags = _batch_body(node.attrs["body"], flags, flags[consts : consts + carries], dim)
+        if result_flags[:carries] == flags[consts : consts + carries]:
             break
-        flags[consts : consts + carries] = found[:carries]
-    first = [_as_flagged(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)][: consts + carries]
-    xs = [_swapped(a) if b else a for a, b in zip(args[consts + carries :], batched[consts + carries :], strict=True)]
+        flags[consts : consts + carries] = result_flags[:carries]
+    first = [_lift_if(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)][: consts + carries]
+    xs = [_swap(a) if b else a for a, b in zip(args[consts + carries :], batched[consts + carries :], strict=True)]
     many = results(args[0].graph.add(scan, [*first, *xs], {**node.attrs, "body": body}))
-    return [(_swapped(r) if b and i >= carries else r, b) for i, (r, b) in enumerate(zip(many, found, strict=True))]
+    pairs = enumerate(zip(many, result_flags, strict=True))
+    return [(_swap(r) if b and i >= carries else r, b) for i, (r, b) in pairs]
 
 
 scan: Op = Op(
@@ -271,7 +273,8 @@ def _while_type(*types: Type, condition: Subgraph, body: Subgraph, consts: int, 
     _check("while", "carry", types[consts:], body.outputs, "the body gives")
     if condition.outputs != (Type(boolean),):
         raise MlaotError(
-            f"while: expected a condition that gives bool[], got {_listed(condition.outputs)}{_one(condition.outputs)}"
+            "while: expected a condition that gives bool[],"
+            f" got {_types_text(condition.outputs)}{_one(condition.outputs)}"
         )
     return TupleType(types[consts:])
 
@@ -288,7 +291,7 @@ def _while_reference(*arrays: Array, condition: Function, body: Function, consts
 def _vjp_while(
     ct: Cotangents, out: Node, *args: Node, condition: Subgraph, body: Subgraph, consts: int, bound: Dim
 ) -> tuple[Node | None, ...]:
-    """That of a scan of ``bound`` rounds, which keep the carries once the condition is false."""
+    """Differentiate a scan of ``bound`` rounds, which keep the carries once the condition is false."""
 
     def one_round(graph: Graph, values: list[Node]) -> list[Node]:
         keep = Subgraph.of("keep", body.inputs, lambda _, same: same[consts:])
@@ -296,25 +299,25 @@ def _vjp_while(
         return results(graph.add(cond, operands, {"then": body, "otherwise": keep}))
 
     carries = len(args) - consts
-    rounds = saving(Subgraph.of(body.graph.name, body.inputs, one_round), consts, carries)
+    rounds = save_carries(Subgraph.of(body.graph.name, body.inputs, one_round), consts, carries)
     attrs: dict[str, Any] = {"body": rounds, "consts": consts, "carries": carries, "length": bound, "reverse": False}
     return _vjp_scan((*ct, *[None] * carries), out.graph.add(scan, args, attrs), *args, **attrs)
 
 
 def _batch_while(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
-    """Rounds until every example is done."""
+    """Loop until every example is done."""
     consts, flags = node.attrs["consts"], list(batched)
     while True:
-        condition, (varies,) = _batched(node.attrs["condition"], flags, (), dim)
-        body, found = _batched(node.attrs["body"], flags, flags[consts:], dim)
-        if found == flags[consts:]:
+        condition, (varies,) = _batch_body(node.attrs["condition"], flags, (), dim)
+        body, result_flags = _batch_body(node.attrs["body"], flags, flags[consts:], dim)
+        if result_flags == flags[consts:]:
             break
-        flags[consts:] = found
-    operands = [_as_flagged(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)]
+        flags[consts:] = result_flags
+    operands = [_lift_if(a, b, want, dim) for a, b, want in zip(args, batched, flags, strict=True)]
     attrs = {**node.attrs, "condition": condition, "body": body}
     if varies:
-        return _until_all_are_done(operands, found, dim, **attrs)
-    return list(zip(results(args[0].graph.add(while_, operands, attrs)), found, strict=True))
+        return _until_all_are_done(operands, result_flags, dim, **attrs)
+    return list(zip(results(args[0].graph.add(while_, operands, attrs)), result_flags, strict=True))
 
 
 def _until_all_are_done(
@@ -326,10 +329,10 @@ def _until_all_are_done(
     consts: int,
     bound: int,
 ) -> list[Value]:
-    """A loop in which examples that are done keep their carries.
+    """Loop until every example is done; examples that are done keep their carries.
 
-    Its carries are those of ``body``, then which examples are not done, then for each carry that all examples share
-    what it was when an example was done. The shared one goes on: it is what the examples that are not done would have.
+    Its carries are those of ``body``, then a flag for each example that is not done, then the last values of carries
+    that all examples share, kept for each example when it is done. Shared carries go on for the examples not yet done.
     """
     n, graph = len(batched), operands[0].graph
     shared = [i for i, b in enumerate(batched) if not b]
@@ -339,12 +342,12 @@ def _until_all_are_done(
 
     def masked(graph: Graph, values: list[Node]) -> list[Node]:
         before, active, kept = values[: consts + n], values[consts + n], values[consts + n + 1 :]
-        moved = body.inline(graph, before)
-        triples = zip(batched, moved, before[consts:], strict=True)
+        advanced = body.inline(graph, before)
+        triples = zip(batched, advanced, before[consts:], strict=True)
         after = [_select(active, new, old) if b else new for b, new, old in triples]
         going = bitwise_and(active, condition.inline(graph, [*before[:consts], *after])[0])
-        lifted = [_select(active, lift(moved[i], dim), old) for i, old in zip(shared, kept, strict=True)]
-        return [*after, going, *lifted]
+        snapshots = [_select(active, lift(advanced[i], dim), old) for i, old in zip(shared, kept, strict=True)]
+        return [*after, going, *snapshots]
 
     starts = [*operands, condition.inline(graph, operands)[0], *[lift(operands[consts + i], dim) for i in shared]]
     types = [a.type for a in starts]
@@ -352,8 +355,8 @@ def _until_all_are_done(
         "condition": Subgraph.of(condition.graph.name, types, anyone),
         "body": Subgraph.of(body.graph.name, types, masked),
     }
-    found = results(graph.add(while_, starts, {**attrs, "consts": consts, "bound": bound}))
-    return [(found[n + 1 + shared.index(i)] if i in shared else found[i], True) for i in range(n)]
+    outcomes = results(graph.add(while_, starts, {**attrs, "consts": consts, "bound": bound}))
+    return [(outcomes[n + 1 + shared.index(i)] if i in shared else outcomes[i], True) for i in range(n)]
 
 
 while_: Op = Op(
@@ -385,42 +388,43 @@ def _cond_reference(pred: Array, *arrays: Array, then: Function, otherwise: Func
 def _vjp_cond(
     ct: Cotangents, out: Node, pred: Node, *operands: Node, then: Subgraph, otherwise: Subgraph
 ) -> tuple[Node | None, ...]:
-    """The VJP of the branch that was taken."""
-    given = [i for i, c in enumerate(ct) if c is not None]
-    first, second = (_pulled(branch, given) for branch in (then, otherwise))
-    reached = [i for i, both in enumerate(zip(first[1], second[1], strict=True)) if any(c is not None for c in both)]
+    """Differentiate both branches; the condition chooses one of them again."""
+    active = [i for i, c in enumerate(ct) if c is not None]
+    first, second = (_pull_back_branch(branch, active) for branch in (then, otherwise))
+    live = [i for i, both in enumerate(zip(first[1], second[1], strict=True)) if any(c is not None for c in both)]
     branches = {}
-    for key, (graph, found) in (("then", first), ("otherwise", second)):
-        shown = list(graph.inputs.values())
-        graph.outputs = {f"r{i}": _or_zeros(found[i], shown[i]) for i in reached}
+    for key, (graph, cotangents) in (("then", first), ("otherwise", second)):
+        inputs = list(graph.inputs.values())
+        graph.outputs = {f"r{i}": _or_zeros(cotangents[i], inputs[i]) for i in live}
         branches[key] = Subgraph(graph)
-    made = results(out.graph.add(cond, [pred, *operands, *[ct[i] for i in given]], branches))  # type: ignore[list-item]
-    places = dict(zip(reached, made, strict=True))
+    gradients = results(out.graph.add(cond, [pred, *operands, *[ct[i] for i in active]], branches))  # type: ignore[list-item]
+    places = dict(zip(live, gradients, strict=True))
     return (None, *[places.get(i) for i in range(len(operands))])
 
 
-def _pulled(branch: Subgraph, given: list[int]) -> tuple[Graph, list[Node | None]]:
-    """A graph on the operands and the cotangents of the results ``given``; what arrives at each operand."""
+def _pull_back_branch(branch: Subgraph, active: list[int]) -> tuple[Graph, list[Node | None]]:
+    """Differentiate a branch by its ``active`` results; return a graph and the cotangent of each operand."""
     graph = Graph(f"backward of {branch.graph.name}")
-    shown = [graph.input(f"x{i}", t) for i, t in enumerate(branch.inputs)]
-    arriving = [graph.input(f"d{i}", branch.outputs[i]) for i in given]
-    made = branch.inline(graph, shown)
-    wanted = [n for n in shown if _is_float(n)]
-    arrived = dict(zip(wanted, Transforms.pullback([made[i] for i in given], arriving, wanted), strict=True))
-    return graph, [arrived.get(n) for n in shown]
+    inputs = [graph.input(f"x{i}", t) for i, t in enumerate(branch.inputs)]
+    arriving = [graph.input(f"d{i}", branch.outputs[i]) for i in active]
+    values = branch.inline(graph, inputs)
+    wanted = [n for n in inputs if _is_float(n)]
+    arrived = dict(zip(wanted, Transforms.pullback([values[i] for i in active], arriving, wanted), strict=True))
+    return graph, [arrived.get(n) for n in inputs]
 
 
 def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
-    """One condition for all examples stays a cond; where each has its own, both branches are computed and selected."""
+    """Keep a cond whose condition all examples share; else compute both branches and select."""
     branches = (node.attrs["then"], node.attrs["otherwise"])
     if batched[0]:
-        inputs = list(zip(map(unchecked, args[1:]), batched[1:], strict=True))  # what would not be read is read, too
+        operands = map(mark_unchecked, args[1:])  # both branches read theirs, the one that is not chosen too
+        inputs = list(zip(operands, batched[1:], strict=True))
         both = (Transforms.batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
-        lifted = ([_as_flagged(value, b, True, dim) for value, b in values] for values in both)
-        return [(_select(args[0], a, b), True) for a, b in zip(*lifted, strict=True)]
-    found = [_batched(branch, batched[1:], (), dim)[1] for branch in branches]
-    want = [a or b for a, b in zip(*found, strict=True)]
-    then, otherwise = (_batched(branch, batched[1:], want, dim)[0] for branch in branches)
+        pairs = ([_lift_if(value, b, True, dim) for value, b in values] for values in both)
+        return [(_select(args[0], a, b), True) for a, b in zip(*pairs, strict=True)]
+    flags = [_batch_body(branch, batched[1:], (), dim)[1] for branch in branches]
+    want = [a or b for a, b in zip(*flags, strict=True)]
+    then, otherwise = (_batch_body(branch, batched[1:], want, dim)[0] for branch in branches)
     return list(zip(results(cond(*args, then=then, otherwise=otherwise)), want, strict=True))
 
 
@@ -437,37 +441,37 @@ cond: Op = Op(
 # -- what the batching rules share --
 
 
-def _batched(body: Subgraph, flags: Sequence[bool], want: Sequence[bool], dim: Dim) -> tuple[Subgraph, list[bool]]:
-    """``body`` for inputs that are batched where ``flags`` says so; which of its results are.
+def _batch_body(body: Subgraph, flags: Sequence[bool], want: Sequence[bool], dim: Dim) -> tuple[Subgraph, list[bool]]:
+    """Batch the inputs of ``body`` where ``flags`` say so; return it, and which of its results are batched.
 
-    The first results are made so where ``want`` says so.
+    The first results are batched wherever ``want`` says so.
     """
     graph = Graph(body.graph.name)
     inputs = [
         (graph.input(name, type_.with_shape((dim, *type_.shape)) if batched else type_), batched)
         for name, type_, batched in zip(body.graph.inputs, body.inputs, flags, strict=True)
     ]
-    made = Transforms.batch_into(graph, body.graph, inputs, dim)
-    found = [b or (i < len(want) and want[i]) for i, (_, b) in enumerate(made)]
-    values = [_as_flagged(value, b, f, dim) for (value, b), f in zip(made, found, strict=True)]
+    outputs = Transforms.batch_into(graph, body.graph, inputs, dim)
+    result_flags = [b or (i < len(want) and want[i]) for i, (_, b) in enumerate(outputs)]
+    values = [_lift_if(value, b, f, dim) for (value, b), f in zip(outputs, result_flags, strict=True)]
     graph.outputs = {f"r{i}": value for i, value in enumerate(values)}
-    return Subgraph(graph), found
+    return Subgraph(graph), result_flags
 
 
-def _as_flagged(value: Node, batched: bool, want: bool, dim: Dim) -> Node:
+def _lift_if(value: Node, batched: bool, want: bool, dim: Dim) -> Node:
     return lift(value, dim) if want and not batched else value
 
 
-def _swapped(value: Node) -> Node:
-    """The first two axes exchanged: ``[length, dim, ..]`` and ``[dim, length, ..]``."""
+def _swap(value: Node) -> Node:
+    """Swap the first two axes: ``[length, dim, ..]`` and ``[dim, length, ..]``."""
     return st.transpose(value, perm=(1, 0, *range(2, value.type.rank)))
 
 
 def _select(active: Node, a: Node, b: Node) -> Node:
-    """Each example's ``a`` where ``active``, else its ``b``."""
+    """Select each example's ``a`` where it is ``active``, else its ``b``."""
     mask = active if a.type.rank == 1 else st.broadcast(active, shape=a.type.shape, axes=(0,))
     return where(mask, a, b)
 
 
-def _listed(types: Sequence[Type]) -> str:
+def _types_text(types: Sequence[Type]) -> str:
     return ", ".join(map(str, types)) or "nothing"

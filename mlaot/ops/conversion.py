@@ -18,18 +18,18 @@ Array = np.ndarray[Any, Any]
 
 
 def convert(x: Array, dtype: DType) -> Array:
-    """``x`` as ``dtype``."""
+    """Convert ``x`` to ``dtype``."""
     with np.errstate(all="ignore"):
         if dtype.kind in "iu" and x.dtype.kind == "f":
-            return _saturated(x, np.dtype(dtype.numpy))
+            return _saturate(x, np.dtype(dtype.numpy))
         return dtype.array(x)
 
 
-def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:
+def _saturate(x: Array, dtype: np.dtype[Any]) -> Array:
     info = np.iinfo(dtype)
-    whole = np.trunc(x.astype(np.float64))
+    truncated = np.trunc(x.astype(np.float64))
     low, end = float(info.min), float(info.max // 2 + 1) * 2  # both powers of two, so exact
-    inside = (whole >= low) & (whole < end)
-    result = np.where(inside, whole, 0.0).astype(dtype)
-    result = np.where(whole < low, dtype.type(info.min), result)
-    return np.asarray(np.where(whole >= end, dtype.type(info.max), result))
+    inside = (truncated >= low) & (truncated < end)
+    result = np.where(inside, truncated, 0.0).astype(dtype)
+    result = np.where(truncated < low, dtype.type(info.min), result)
+    return np.asarray(np.where(truncated >= end, dtype.type(info.max), result))

@@ -29,20 +29,20 @@ def _scan_type(x: Type, axis: int, reverse: bool = False, exclusive: bool = Fals
 
 
 def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
-    """The reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
+    """Make the reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
 
     def reference(x: Array, axis: int, reverse: bool = False, exclusive: bool = False) -> Array:
-        moved = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
-        found = ufunc.accumulate(moved, axis=0, dtype=accumulator(x.dtype)).astype(x.dtype)
+        leading = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+        totals = ufunc.accumulate(leading, axis=0, dtype=accumulator(x.dtype)).astype(x.dtype)
         if exclusive:
-            found = np.concatenate([np.full_like(found[:1], first), found[:-1]])
-        return np.moveaxis(found[:: -1 if reverse else 1], 0, axis)
+            totals = np.concatenate([np.full_like(totals[:1], first), totals[:-1]])
+        return np.moveaxis(totals[:: -1 if reverse else 1], 0, axis)
 
     return reference
 
 
-def _shifted(x: Node, axis: int, reverse: bool) -> Node:
-    """Element i is the one that a scan meets before i; 0 before the first."""
+def _shift(x: Node, axis: int, reverse: bool) -> Node:
+    """Shift by one: element i is the one that a scan meets before i, and 0 before the first."""
     low, high = ([int(i == axis and r) for i in range(x.type.rank)] for r in (not reverse, reverse))
     zero = x.graph.constant(0, x.type.dtype)
     longer = pad(x, zero, low=tuple(low), high=tuple(high), interior=(0,) * x.type.rank)
@@ -50,17 +50,17 @@ def _shifted(x: Node, axis: int, reverse: bool) -> Node:
 
 
 def _vjp_cumsum(ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False) -> tuple[Node]:
-    """The running sum from the other end."""
+    """Run the sum from the other end."""
     return (cumsum(ct, axis=axis, reverse=not reverse, exclusive=exclusive),)
 
 
 def _vjp_cumprod(
     ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False
 ) -> tuple[Node]:
-    """The product before i, times ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
+    """Multiply the product before i by ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
     before = cumprod(x, axis=axis, reverse=reverse, exclusive=True)
-    given = _shifted(ct, axis, not reverse) if exclusive else ct
-    after = linear_recurrence(_shifted(x, axis, not reverse), given, axis=axis, reverse=not reverse)
+    terms = _shift(ct, axis, not reverse) if exclusive else ct
+    after = linear_recurrence(_shift(x, axis, not reverse), terms, axis=axis, reverse=not reverse)
     return (mul(before, after),)
 
 
@@ -90,17 +90,17 @@ def _recurrence_type(a: Type, b: Type, axis: int, reverse: bool = False) -> Type
 
 def _recurrence_reference(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
     factors, terms = (np.moveaxis(v, axis, 0).astype(accumulator(v.dtype)) for v in (a, b))
-    found = terms.copy()
-    steps = range(len(found))[:: -1 if reverse else 1]
+    sums = terms.copy()
+    steps = range(len(sums))[:: -1 if reverse else 1]
     for last, i in pairwise(steps):
-        found[i : i + 1] += factors[i : i + 1] * found[last : last + 1]
-    return np.moveaxis(found, 0, axis).astype(b.dtype)
+        sums[i : i + 1] += factors[i : i + 1] * sums[last : last + 1]
+    return np.moveaxis(sums, 0, axis).astype(b.dtype)
 
 
 def _vjp_recurrence(ct: Node, out: Node, a: Node, b: Node, axis: int, reverse: bool = False) -> tuple[Node, Node]:
-    """The adjoint is the recurrence the other way, with the factors moved on by one."""
-    given = linear_recurrence(_shifted(a, axis, not reverse), ct, axis=axis, reverse=not reverse)
-    return mul(given, _shifted(out, axis, reverse)), given
+    """Run the recurrence the other way, with the factors moved on by one."""
+    adjoint = linear_recurrence(_shift(a, axis, not reverse), ct, axis=axis, reverse=not reverse)
+    return mul(adjoint, _shift(out, axis, reverse)), adjoint
 
 
 # s_i = b_i + a_i * s_{i-1}, from s_0 = b_0 on: the first factor has no part in it.

@@ -1,4 +1,4 @@
-"""Which dtypes an op takes: type rules that say so."""
+"""Type rules that state which dtypes an op takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {FLOATS: "floating-point numbers", INTEGERS: "integers", NUMBERS: "numbe
 
 
 def one_type(name: str, kinds: str, result: DType | None = None) -> Callable[..., Type]:
-    """All arguments of one shape and one dtype of ``kinds``; the result too, or of the dtype ``result``."""
+    """Make a type rule: arguments of one shape and one dtype of ``kinds``, and the dtype ``result`` or theirs."""
 
     def rule(*types: Type, **_: Any) -> Type:
         type_ = same_type(*types)

@@ -36,7 +36,7 @@ def function(name: str) -> C:
 
 
 def elementwise(name: str, reference: Callable[..., Array], vjp: VJP, c: C, kinds: str = FLOATS, **more: Any) -> Op:
-    """An op on the dtypes of ``kinds``."""
+    """Make an op on the dtypes of ``kinds``."""
     return Op(name, one_type(name, kinds), reference, vjp, ELEMENTWISE, c, **more)
 
 
@@ -63,14 +63,14 @@ def _power(args: Sequence[Expr], exponent: float) -> Expr:
 
 
 def _root(x: Expr) -> Expr:
-    """``x`` to the power 0.5, of which -0 is 0 and -inf is inf; square roots of these are -0 and nan."""
+    """Compute ``x`` to the power 0.5: 0 for -0 and inf for -inf, where the square root is -0 and nan."""
     infinite = const(float("inf"), x.type)
     root = call("sqrt", call("add", x, const(0.0, x.type)))
     return select(compare("eq", x, const(float("-inf"), x.type)), infinite, root)
 
 
 def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
-    """To the one chosen; equal ones share evenly, as in PyTorch and JAX."""
+    """Pass the cotangent to the argument chosen; equal ones share it evenly, as in PyTorch and JAX."""
     masks = [is_equal(a, out) for a in args]
     share = div(ct, add(*masks))
     return tuple(mul(share, m) for m in masks)
@@ -85,7 +85,7 @@ def _sum(*args: Array) -> Array:
 
 
 def float_power(x: Array, y: Array) -> Array:
-    """C's ``pow``. For y = 0.5 NumPy takes the root in some memory layouts, which for -inf and -0 is another."""
+    """Compute C's ``pow``. For y = 0.5 NumPy may take the root, which differs for -inf and -0."""
     base = np.where((y == 0.5) & ((x == 0) | np.isinf(x)), np.abs(x), x)
     return np.asarray(np.power(base, y))
 
@@ -97,7 +97,7 @@ def _power_reference(x: Array, exponent: float) -> Array:
 
 
 def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | None, ...]:
-    """The exponent times the power by one less."""
+    """Multiply by the exponent times the power by one less."""
     if exponent == 0:
         return (None,)
     below = pow_(x, exponent=exponent - 1) if exponent != 1 else full_like(x, 1.0)
@@ -105,14 +105,14 @@ def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | No
 
 
 def _cast_c(args: Sequence[Expr], dtype: DType) -> Expr:
-    """In lanes, a truth value is a mask as wide as they are."""
+    """Convert in C; in lanes, a truth value is a mask as wide as they are."""
     (x,) = args
     in_lanes = dtype.name == "bool" and x.type.lanes != 1
     return converted(x, mask_of(x.type).dtype if in_lanes else dtype.name)
 
 
 def _vjp_cast(ct: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None, ...]:
-    """Cast back; none from or to integers and bools."""
+    """Cast the cotangent back; integers and bools have none."""
     smooth = x.type.dtype.kind == out.type.dtype.kind == "f"
     return (cast(ct, dtype=x.type.dtype) if smooth else None,)
 

@@ -37,20 +37,20 @@ def _check(op: str, x: Type, indices: Type, lead: int) -> None:
         raise MlaotError(f"{op} needs the same {lead} leading axes in {x} and its indices {indices}, and one more")
 
 
-def _picked(x: Type, indices: Type, lead: int) -> tuple[Dim, ...]:
+def _result_shape(x: Type, indices: Type, lead: int) -> tuple[Dim, ...]:
     return (*indices.shape, *x.shape[lead + 1 :])
 
 
 def _gather_type(x: Type, indices: Type, lead: int) -> Type:
     _check("gather", x, indices, lead)
-    shape = _picked(x, indices, lead)
+    shape = _result_shape(x, indices, lead)
     if x.shape[lead] == 0 and 0 not in shape:
         raise MlaotError(f"cannot gather {list(shape)} from {x}, which has no elements")
     return x.with_shape(shape)
 
 
 def _places(indices: Array, n: int) -> Array:
-    """Indices as int64, counted from the start."""
+    """Convert indices to int64, counted from the start."""
     largest = min(np.iinfo(indices.dtype).max, np.iinfo(np.int64).max)
     places: Array = np.minimum(indices, indices.dtype.type(largest)).astype(np.int64)
     from_start: Array = np.where(places < 0, places + n, places)
@@ -58,7 +58,7 @@ def _places(indices: Array, n: int) -> Array:
 
 
 def _rows(x: Array, lead: int) -> Array:
-    """The leading axes as one."""
+    """Merge the leading axes into one."""
     return x.reshape((prod(x.shape[:lead]), *x.shape[lead:]))
 
 
@@ -72,7 +72,7 @@ def _gather_reference(x: Array, indices: Array, lead: int) -> Array:
 
 
 def _extent(like: Node, n: Dim) -> Node:
-    """``n`` in every element of an i64 value shaped like ``like``."""
+    """Fill an i64 value shaped like ``like`` with ``n``."""
     if isinstance(n, int):
         return fill(like, n, Type(i64, like.type.shape))
     number = like.graph.add(size, (), {"dim": n, "dtype": i64})
@@ -80,29 +80,29 @@ def _extent(like: Node, n: Dim) -> Node:
 
 
 def _from_start(indices: Node, n: Dim) -> Node:
-    """Indices as i64, counted from the start."""
+    """Convert indices to i64, counted from the start."""
     if indices.type.dtype.name == "u64":
         indices = ew.minimum(indices, full_like(indices, np.iinfo(np.int64).max))
-    wide = indices if indices.type.dtype is i64 else ew.cast(indices, dtype=i64)
-    return where(less(wide, full_like(wide, 0)), ew.add(wide, _extent(wide, n)), wide)
+    signed = indices if indices.type.dtype is i64 else ew.cast(indices, dtype=i64)
+    return where(less(signed, full_like(signed, 0)), ew.add(signed, _extent(signed, n)), signed)
 
 
-def _clamped(indices: Node, n: Dim) -> Node:
+def _clamp(indices: Node, n: Dim) -> Node:
     last = ew.sub(_extent(indices, n), fill(indices, 1, Type(i64, indices.type.shape)))
     places = _from_start(indices, n)
     return ew.maximum(ew.minimum(places, last), full_like(places, 0))
 
 
 def _valid(indices: Node, n: Dim) -> Node:
-    """Which indices are within an axis of ``n`` elements."""
+    """Tell which indices are within an axis of ``n`` elements."""
     places = _from_start(indices, n)
     return bitwise_and(greater_equal(places, full_like(places, 0)), less(places, _extent(indices, n)))
 
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
-    """Each cotangent added to the row that was read."""
+    """Add each cotangent to the row that was read."""
     noted = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)  # the gather may be dead
-    places = _clamped(noted, x.type.shape[lead])
+    places = _clamp(noted, x.type.shape[lead])
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
 
@@ -122,7 +122,7 @@ gather: Op = Op(
 
 def _scatter_type(x: Type, indices: Type, updates: Type, lead: int, mode: str) -> Type:
     _check("scatter", x, indices, lead)
-    expected = x.with_shape(_picked(x, indices, lead))
+    expected = x.with_shape(_result_shape(x, indices, lead))
     if updates != expected:
         raise MlaotError(f"scatter into {x} at {indices} needs updates {expected}, got {updates}")
     if mode not in MODES:
@@ -151,18 +151,18 @@ def _scatter_reference(x: Array, indices: Array, updates: Array, lead: int, mode
 
 
 def _over_updates(mask: Node, updates: Node) -> Node:
-    """A value for each index, for each element of its update."""
+    """Broadcast a value for each index over the elements of its update."""
     return broadcast(mask, shape=updates.type.shape, axes=tuple(range(mask.type.rank)))
 
 
-def _selected(mask: Node, ct: Node, indices: Node, lead: int) -> Node:
-    """The cotangents of the places that indices name, where ``mask`` is true."""
-    found = gather(ct, indices, lead=lead)
-    return where(_over_updates(mask, found), found, full_like(found, 0.0))
+def _select_cotangents(mask: Node, ct: Node, indices: Node, lead: int) -> Node:
+    """Gather the cotangents of the places that indices name, 0 where ``mask`` is false."""
+    rows = gather(ct, indices, lead=lead)
+    return where(_over_updates(mask, rows), rows, full_like(rows, 0.0))
 
 
 def _winners(x: Node, indices: Node, lead: int) -> Node:
-    """Which indices are the last of their place, in row-major order; those out of range never are."""
+    """Tell which indices are the last of their place, in row-major order; those out of range never are."""
     many = indices.type.shape[lead:]
     numbers = indices.graph.add(iota, (), {"shape": (dims_.product(many),), "axis": 0, "dtype": i64})
     shape, axes = indices.type.shape, tuple(range(lead, indices.type.rank))
@@ -173,20 +173,20 @@ def _winners(x: Node, indices: Node, lead: int) -> Node:
 
 
 def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """Shared evenly between all that are equal to the result, as by the reductions ``max`` and ``min``."""
+    """Share the cotangent evenly between all that equal the result, as the reductions ``max`` and ``min`` do."""
     mine, there = ew.is_equal(x, out), ew.is_equal(updates, gather(out, indices, lead=lead))
     share = ew.div(ct, scatter(mine, indices, there, lead=lead, mode="add"))
     valid = _valid(indices, x.type.shape[lead])
-    return ew.mul(share, mine), None, ew.mul(_selected(valid, share, indices, lead), there)
+    return ew.mul(share, mine), None, ew.mul(_select_cotangents(valid, share, indices, lead), there)
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """To what stays in the result: of several updates set, to the last; of equal extremes, shared evenly."""
+    """Pass the cotangent to what stays: the last of several updates set, or equal extremes, which share it."""
     if mode == "add":
-        return ct, None, _selected(_valid(indices, x.type.shape[lead]), ct, indices, lead)
+        return ct, None, _select_cotangents(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":
         kept = scatter(ct, indices, full_like(updates, 0.0), lead=lead, mode="set")
-        return kept, None, _selected(_winners(x, indices, lead), ct, indices, lead)
+        return kept, None, _select_cotangents(_winners(x, indices, lead), ct, indices, lead)
     return _vjp_extreme(ct, out, x, indices, updates, lead, mode)
 
 
@@ -210,8 +210,8 @@ def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> 
     return x
 
 
-def unchecked(x: Node) -> Node:
-    """Integers that are read where it is not certain that they are in range; others as they are."""
+def mark_unchecked(x: Node) -> Node:
+    """Mark integers that may be read out of range; return other values as they are."""
     return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
 
 
@@ -219,7 +219,7 @@ def _index_range(x: Type, size: Dim | None, wraps: bool, ignored: int | None) ->
     return None if size is None else IndexRange(size, wraps, ignored)
 
 
-# What the front end knows of integers that no op above takes for indices, or takes for others: labels of classes.
+# A note of the front end on integers that no op above reads as indices, or as other ones: labels of classes.
 # Without a size they may be anything, whatever reads them.
 index: Op = Op(
     "index",

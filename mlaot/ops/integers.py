@@ -17,22 +17,22 @@ Array = np.ndarray[Any, Any]
 
 
 def floor_divide(x: Array, y: Array) -> Array:
-    """The quotient rounded down."""
+    """Divide and round down."""
     return np.asarray(np.where(y == 0, _zero(x), np.floor_divide(x, _one_for_zero(y))))
 
 
 def remainder(x: Array, y: Array) -> Array:
-    """What a quotient rounded down leaves; it has the sign of ``y``."""
+    """Return what a quotient rounded down leaves; it has the sign of ``y``."""
     return np.asarray(np.where(y == 0, _zero(x), np.remainder(x, _one_for_zero(y))))
 
 
 def fmod(x: Array, y: Array) -> Array:
-    """What a quotient rounded towards 0 leaves; it has the sign of ``x``."""
+    """Return what a quotient rounded towards 0 leaves; it has the sign of ``x``."""
     return np.asarray(np.where(y == 0, _zero(x), np.fmod(x, _one_for_zero(y))))
 
 
 def power(x: Array, y: Array) -> Array:
-    """``x`` to the ``y``."""
+    """Raise ``x`` to the power ``y``."""
     product = np.power(x, np.maximum(y, _zero(y)))
     if x.dtype.kind == "u":
         return np.asarray(product)
@@ -42,20 +42,20 @@ def power(x: Array, y: Array) -> Array:
 
 
 def left_shift(x: Array, count: Array) -> Array:
-    """``x`` times 2 to the ``count``."""
-    inside, safe = _within(x, count)
+    """Multiply ``x`` by 2 to the ``count``."""
+    inside, safe = _split_count(x, count)
     return np.asarray(np.where(inside, np.left_shift(x, safe), _zero(x)))
 
 
 def right_shift(x: Array, count: Array) -> Array:
-    """``x`` by 2 to the ``count``, rounded down."""
-    inside, safe = _within(x, count)
+    """Divide ``x`` by 2 to the ``count`` and round down."""
+    inside, safe = _split_count(x, count)
     sign = np.right_shift(x, x.dtype.type(8 * x.dtype.itemsize - 1)) if x.dtype.kind == "i" else _zero(x)
     return np.asarray(np.where(inside, np.right_shift(x, safe), sign))
 
 
-def _within(x: Array, count: Array) -> tuple[Array, Array]:
-    """Where the count is in range, and the count with 0 elsewhere."""
+def _split_count(x: Array, count: Array) -> tuple[Array, Array]:
+    """Return where the count is in range, and the count with 0 elsewhere."""
     inside = np.asarray((count >= 0) & (count < 8 * x.dtype.itemsize))
     return inside, np.where(inside, count, _zero(count))
 

@@ -1,4 +1,4 @@
-"""What kind of node a node is: a view, a stored value, a scalar that costs nothing, elementwise, a move."""
+"""Kinds of nodes: views, stored values, scalars that cost nothing, elementwise nodes, moves, reductions."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node only looks at its argument differently."""
+    """Tell whether a node only looks at its argument differently."""
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
-    return node.op.view is not None and (node.op is not st.reshape or puts_in_ones(node) or _keeps_strides(node))
+    return node.op.view is not None and (node.op is not st.reshape or changes_unit_axes(node) or _keeps_strides(node))
 
 
-def puts_in_ones(node: Node) -> bool:
-    """Whether a reshape only puts in, or takes out, axes of one element."""
-    return without_ones(node.type.shape) == without_ones(node.arg(0).type.shape)
+def changes_unit_axes(node: Node) -> bool:
+    """Tell whether a reshape only adds or drops axes of one element."""
+    return drop_unit_axes(node.type.shape) == drop_unit_axes(node.arg(0).type.shape)
 
 
-def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def drop_unit_axes(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Drop the axes of one element of a shape."""
     return tuple(d for d in shape if d != 1)
 
 
 def _keeps_strides(node: Node) -> bool:
-    """Whether a reshape makes several axes of one, or one of several that have no gaps in memory between them.
+    """Tell whether a reshape splits axes, or merges axes that have no gaps in memory between them.
 
     Gaps are where rows are padded, and anywhere in a view or in an array from elsewhere.
     """
-    x, merged = node.arg(0), _merged(node)
+    x, merged = node.arg(0), _merged_groups(node)
     if not merged:
         return merged is not None
     if is_stored(x) or is_view(x) or x.op.name == "result":
@@ -53,11 +54,11 @@ def _keeps_strides(node: Node) -> bool:
 
 
 def merges(node: Node) -> bool:
-    """Whether a reshape makes one axis of several."""
-    return bool(_merged(node))
+    """Tell whether a reshape makes one axis of several."""
+    return bool(_merged_groups(node))
 
 
-def _merged(node: Node) -> list[list[int]] | None:
+def _merged_groups(node: Node) -> list[list[int]] | None:
     groups = regrouped(node.arg(0).type.shape, node.type.shape)
     return None if groups is None else [before for before, _ in groups if len(before) > 1]
 
@@ -68,7 +69,7 @@ def _fills_rows(type_: Type) -> bool:
 
 
 def base_of(node: Node) -> Node:
-    """The value that a chain of views looks at."""
+    """Return the value that a chain of views looks at."""
     node = node.find()
     while is_view(node):
         node = node.arg(0)
@@ -76,7 +77,7 @@ def base_of(node: Node) -> Node:
 
 
 def adjacent(node: Node) -> int | None:
-    """The axis along which a value's elements lie side by side, where that is plain to see."""
+    """Return the axis along which elements are neighbours in memory; None where that is not plain to see."""
     node = node.find()
     if node.op.view is None or node.op in (st.take, st.item):
         return node.type.rank - 1
@@ -91,24 +92,24 @@ def adjacent(node: Node) -> int | None:
 
 
 def root_of(node: Node) -> Node:
-    """What a kernel computes for an output or a slot: the value without axes of one element that a reshape put in."""
+    """Return the value that a kernel computes for an output or a slot: it lacks reshapes to axes of one element."""
     node = node.find()
-    while node.op is st.reshape and puts_in_ones(node):
+    while node.op is st.reshape and changes_unit_axes(node):
         node = node.arg(0)
     return node
 
 
 def is_free(node: Node) -> bool:
-    """Scalars that every kernel computes for itself: constants, dims, arguments and a little arithmetic on them."""
-    found: set[Node] = set()
+    """Tell whether every kernel computes a scalar itself: constants, dims, arguments, a little arithmetic."""
+    visited: set[Node] = set()
     stack = [base_of(node)]
     while stack:
         node = stack.pop()
-        if node in found:
+        if node in visited:
             continue
-        if not isinstance(node.type, Type) or node.type.shape != () or len(found) == FREE_NODES:
+        if not isinstance(node.type, Type) or node.type.shape != () or len(visited) == FREE_NODES:
             return False
-        found.add(node)
+        visited.add(node)
         if node.op is st.input_:
             if node.attrs.get("parameter", False):
                 return False
@@ -120,6 +121,7 @@ def is_free(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
+    """Tell whether kernels compute a node element by element."""
     if node.op is st.one_hot:  # in vectors of floats; otherwise a move
         vectors = node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED
         return vectors and not is_narrow(node.type.shape)
@@ -127,28 +129,28 @@ def is_elementwise(node: Node) -> bool:
 
 
 def vector_dtype(node: Node) -> str | None:
-    """The dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
+    """Return the dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
     if not is_elementwise(node) or not node.args or node.op is normal_quantile:
         return None
     if node.op is quantize:  # bytes are whole numbers in the lanes
         return node.arg(0).type.dtype.name
-    own, given = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
+    own, operands = node.type.dtype.name, [a.find().type.dtype.name for a in node.args]
     if own in VECTORS:
         if node.op is ew.cast or node.op is st.one_hot:
-            return own if given[0] in LOADED else None
-        return own if all(name in (own, "bool") for name in given) else None
-    if own == "bool" and given[0] in VECTORS and len(set(given)) == 1:
-        return given[0]
+            return own if operands[0] in LOADED else None
+        return own if all(name in (own, "bool") for name in operands) else None
+    if own == "bool" and operands[0] in VECTORS and len(set(operands)) == 1:
+        return operands[0]
     return None
 
 
 def is_narrow(shape: Sequence[Dim]) -> bool:
-    """Whether rows are too short for vectors: the windows of a pooling, not the outputs of a small layer."""
+    """Tell whether rows are too short for vectors: windows of a pooling, but not outputs of a small layer."""
     return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
 
 
 def is_reduction(node: Node) -> bool:
-    """Reductions of floating-point numbers in vectors: along rows that are long enough, along columns, of windows."""
+    """Tell whether vectors of floats reduce a node: along rows that are long enough, columns, or windows."""
     if node.op not in REDUCTIONS or node.type.dtype.name not in VECTORS:
         return False
     x, axes = node.arg(0).type, node.attrs["axes"]
@@ -156,11 +158,11 @@ def is_reduction(node: Node) -> bool:
 
 
 def is_single(node: Node) -> bool:
-    """Nodes that are a kernel of their own: moves, scans along an axis, sorts, control flow, other reductions."""
-    others = (*PRODUCTS, *TRANSFORMS)
-    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in others)
+    """Tell whether a node is a kernel of its own: a move, a scan, a sort, control flow, other reductions."""
+    products = (*PRODUCTS, *TRANSFORMS)
+    return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in products)
 
 
 def is_stored(node: Node) -> bool:
-    """Values that lie in memory before any kernel runs."""
+    """Tell whether a value lies in memory before any kernel runs."""
     return node.op is st.input_ or (node.op is st.const and node.type.shape != ())

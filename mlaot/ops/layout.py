@@ -1,4 +1,4 @@
-"""Nodes in other layouts: whoever moves, adds or drops axes says how arguments lie, and the op's axes say the rest."""
+"""Make nodes in other layouts: a pass names the axes of the arguments, and the op's axes give its attributes there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mlaot.ops.structure import broadcast, in_order
 
 
 class Laid(NamedTuple):
-    """A value, and which axis of the plain value, or which further one, each of its axes is."""
+    """A value, and a label for each of its axes: that of an axis of the plain value, or of a further one."""
 
     node: Node
     labels: Labels
 
     def ordered(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
-        """The same value with its axes in the order of ``labels``, repeated along those that it does not have."""
+        """Return the value with its axes in the order of ``labels``, repeated along those that it does not have."""
         own = tuple(label for label in labels if label in self.labels)
         node = in_order(self.node, [self.labels.index(label) for label in own])
         if own == labels:
@@ -35,9 +35,9 @@ def laid_out(
     as_they_lie: bool = False,
     extents: Mapping[Label, Dim] | None = None,
 ) -> Laid | None:
-    """A node over arguments that are laid out otherwise, its result ``wanted`` so; None where the op has no such form.
+    """Make a node over arguments in other layouts, its result ``wanted`` so; None where the op has no such form.
 
-    ``as_they_lie``: only where no argument has to be moved for it. ``extents``: of axes that no argument has.
+    ``as_they_lie`` allows only forms that move no argument. ``extents`` are those of axes that no argument has.
     """
     if node.op.axes is None:
         return None
@@ -52,5 +52,5 @@ def laid_out(
 
 
 def plain(node: Node) -> Laid:
-    """A value as it is: its axes are numbered."""
+    """Number the axes of a value as it is."""
     return Laid(node, tuple(range(node.type.rank)))

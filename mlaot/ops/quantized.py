@@ -1,7 +1,7 @@
-"""Products of numbers of 8 bits: how they are rounded to bytes, and sums of products of bytes, four at a time.
+"""Quantization to 8 bits, and sums of products of bytes, four at a time.
 
-The form that instructions for it take (``vpdpbusd`` of AVX-512 VNNI): the one operand unsigned, the other signed, four
-neighbours of a sum in a word of 32 bits, and 32-bit sums, which are exact.
+Operands have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other signed, four
+neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _quantize_type(x: Type, dtype: DType) -> Type:
 
 def _quantize_reference(x: Array, dtype: DType) -> Array:
     info = np.iinfo(dtype.numpy)
-    whole = np.nan_to_num(np.asarray(x), nan=info.min)
-    return np.asarray(np.clip(np.rint(whole), info.min, info.max).astype(dtype.numpy))
+    numbers = np.nan_to_num(np.asarray(x), nan=info.min)
+    return np.asarray(np.clip(np.rint(numbers), info.min, info.max).astype(dtype.numpy))
 
 
 def _quantize(args: Sequence[Expr], dtype: DType) -> Expr:
@@ -52,8 +52,8 @@ quantize: Op = Op(
 )
 
 
-def words_of(weights: Array, axis: int) -> Array:
-    """Signed bytes as words: every four neighbours along ``axis``, whose length is a multiple of four, in one int32."""
+def pack_words(weights: Array, axis: int) -> Array:
+    """Pack every four neighbours along ``axis``, whose length is a multiple of four, in one int32."""
     last = np.moveaxis(weights, axis, -1)
     words = np.ascontiguousarray(last).view("<i4").astype(np.int32, copy=False)
     return np.ascontiguousarray(np.moveaxis(words, -1, axis))
@@ -77,8 +77,8 @@ def _contract_bytes_reference(x: Array, w: Array, spec: str) -> Array:
     signed = np.ascontiguousarray(w).astype("<i4", copy=False).view(np.int8).reshape(*w.shape, 4)
     # Sums of these are exact in float64, for which NumPy has fast products.
     operands = x.astype(np.float64), signed.astype(np.float64)
-    found: Any = np.einsum(f"{labels}{byte},{weight_labels}{byte}->{out}", *operands, optimize=True)
-    return np.asarray(found).astype(np.float32)
+    sums: Any = np.einsum(f"{labels}{byte},{weight_labels}{byte}->{out}", *operands, optimize=True)
+    return np.asarray(sums).astype(np.float32)
 
 
 contract_bytes: Op = Op(

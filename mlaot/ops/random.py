@@ -29,7 +29,7 @@ SITES = 1 << 16
 
 
 def threefry(key: Sequence[int] | Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """The two output words for arrays of counter words (uint32)."""
+    """Return the two output words for arrays of counter words (uint32)."""
     k0, k1 = (np.uint32(k) for k in key)
     schedule = np.array([k0, k1, k0 ^ k1 ^ np.uint32(PARITY)])
     x, y = first + schedule[0:1], second + schedule[1:2]
@@ -126,7 +126,7 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
 
 
 def _log(x: Array) -> Array:
-    """The logarithm by additions, products and quotients alone, which every machine rounds alike."""
+    """Compute the logarithm by additions, products and quotients alone, which every machine rounds alike."""
     mantissa, exponent = np.frexp(x)
     small = mantissa < SQRT_HALF
     mantissa, exponent = np.where(small, 2 * mantissa, mantissa), exponent - small
@@ -139,15 +139,15 @@ SQRT_HALF = 0.7071067811865476
 LN2 = 0.6931471805599453
 
 
-def _normal_quantile_reference(given: Array) -> Array:
-    p = np.asarray(given, np.float64)
+def _normal_quantile_reference(x: Array) -> Array:
+    p = np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         q = p - 0.5
         nearest = np.where(q > 0, 1 - p, p)
         r = np.sqrt(-_log(nearest))
         result = q * _ratio("middle", 0.180625 - q * q)
         tails = np.where(r <= 5, _ratio("tail", r), _ratio("far", r))
-        return np.asarray(np.where(np.abs(q) <= 0.425, result, np.where(q < 0, -tails, tails)), given.dtype)
+        return np.asarray(np.where(np.abs(q) <= 0.425, result, np.where(q < 0, -tails, tails)), x.dtype)
 
 
 def _ratio(part: str, r: Array) -> Array:
@@ -161,7 +161,7 @@ def _normal_quantile_c(args: Sequence[Expr]) -> Expr:
 
 
 def _vjp_normal_quantile(ct: Node, out: Node, p: Node) -> tuple[Node]:
-    """The reciprocal of the density: sqrt(2 pi) exp(x^2 / 2)."""
+    """Multiply by the reciprocal of the density: sqrt(2 pi) exp(x^2 / 2)."""
     half = ew.mul(full_like(out, 0.5), ew.mul(out, out))
     return (ew.mul(ct, ew.mul(full_like(out, 2.5066282746310002), ew.exp(half))),)
 

@@ -13,9 +13,8 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.types import i64
 from mlaot.ops.axes import REDUCTION, along, contraction
 from mlaot.ops.axes import parse_spec as parse_spec
-from mlaot.ops.base import Array, Op, accumulate, accumulated, accumulator, broadcast, no_gradient, spread
+from mlaot.ops.base import Array, Op, accumulate, accumulator, broadcast, no_gradient, reduced_type, spread, sum_type
 from mlaot.ops.base import kept_axes as kept_axes
-from mlaot.ops.base import reduced as reduced
 from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
 from mlaot.ops.elementwise import div, is_equal, mul
@@ -26,20 +25,20 @@ PART = 1 << 25  # elements of a contraction's operand that the reference works o
 
 
 def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
-    """The axes over which two reductions, one of the other's result, go together."""
+    """Return the axes over which two reductions, one of the other's result, go together."""
     kept = kept_axes(inner.arg(0).type.rank, inner.attrs["axes"])
     return tuple(sorted((*inner.attrs["axes"], *[kept[a] for a in outer.attrs["axes"]])))
 
 
-def _picked(x: Type, axes: tuple[int, ...]) -> Type:
-    result = reduced(x, axes)
+def _extreme_type(x: Type, axes: tuple[int, ...]) -> Type:
+    result = reduced_type(x, axes)
     if any(x.shape[a] == 0 for a in axes):
         raise MlaotError(f"{x} has no elements along axes {axes}, so none is the largest or smallest")
     return result
 
 
 def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
-    """The reference. Of no elements, which a named dim may leave, the last value that would ever win."""
+    """Make the reference. Of no elements, which a named dim may leave, it is the value that any other beats."""
 
     def reference(x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(ufunc.reduce(x, axes, initial=None if x.size else _limit(x.dtype, sign)))
@@ -48,7 +47,7 @@ def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
 
 
 def _limit(dtype: np.dtype[Any], sign: int) -> Any:
-    """The largest value of a dtype, or for a negative sign the smallest."""
+    """Return the largest value of a dtype, or for a negative sign the smallest."""
     if dtype.kind == "b":
         return sign > 0
     if dtype.kind == "f":
@@ -57,27 +56,27 @@ def _limit(dtype: np.dtype[Any], sign: int) -> Any:
 
 
 def _vjp_extreme(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
-    """To the extreme elements, shared evenly between equal ones, as ``torch.amax`` does."""
+    """Share the cotangent evenly between equal extremes, as ``torch.amax`` does."""
     mask = is_equal(x, spread(out, x, axes))
     share = div(ct, sum_(mask, axes=axes))
     return (mul(mask, spread(share, x, axes)),)
 
 
 def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
-    """The product of all others: of those before times of those after, so zeros do no harm."""
+    """Multiply by the product of all other elements: of those before and those after, so zeros do no harm."""
     kept = kept_axes(x.type.rank, axes)
     k, perm = len(kept), (*kept, *axes)
-    moved = transpose(x, perm=perm)
-    row = reshape(moved, shape=(*moved.type.shape[:k], dims_.product(moved.type.shape[k:])))
+    transposed = transpose(x, perm=perm)
+    row = reshape(transposed, shape=(*transposed.type.shape[:k], dims_.product(transposed.type.shape[k:])))
     before, after = (cumprod(row, axis=k, reverse=reverse, exclusive=True) for reverse in (False, True))
     grad = mul(broadcast(ct, shape=row.type.shape, axes=tuple(range(k))), mul(before, after))
     back = tuple(int(i) for i in np.argsort(perm))
-    return (transpose(reshape(grad, shape=moved.type.shape), perm=back),)
+    return (transpose(reshape(grad, shape=transposed.type.shape), perm=back),)
 
 
 prod: Op = Op(
     "prod",
-    accumulated,
+    sum_type,
     accumulate(np.multiply),
     _vjp_prod,
     REDUCTION,
@@ -87,7 +86,7 @@ prod: Op = Op(
 )
 max_: Op = Op(
     "max",
-    _picked,
+    _extreme_type,
     _extreme(np.maximum, -1),
     _vjp_extreme,
     REDUCTION,
@@ -98,7 +97,7 @@ max_: Op = Op(
 )
 min_: Op = Op(
     "min",
-    _picked,
+    _extreme_type,
     _extreme(np.minimum, 1),
     _vjp_extreme,
     REDUCTION,
@@ -110,11 +109,11 @@ min_: Op = Op(
 
 
 def _arg_type(x: Type, axis: int) -> Type:
-    return Type(i64, _picked(x, (axis,)).shape)
+    return Type(i64, _extreme_type(x, (axis,)).shape)
 
 
 def _arg(pick: Callable[..., Array]) -> Callable[..., Array]:
-    """The reference; 0 for an axis of no elements, which a named dim may leave."""
+    """Make the reference; it is 0 for an axis of no elements, which a named dim may leave."""
 
     def reference(x: Array, axis: int) -> Array:
         if x.shape[axis] == 0:
@@ -162,7 +161,7 @@ def _contract_type(a: Type, b: Type, spec: str) -> Type:
 
 
 def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Node, Node]:
-    """A contraction again, with the cotangent in the place of the operand; summed-out labels are broadcast back."""
+    """Contract the cotangent with the other operand, and broadcast along labels that this one summed alone."""
     first, second, result = parse_spec(spec)
 
     def towards(labels: str, like: Node, other: str, value: Node) -> Node:
@@ -176,8 +175,8 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
 
 
 def _contract_reference(a: Array, b: Array, spec: str) -> Array:
-    """In parts along an axis of the result where an operand is large: NumPy copies the windows of an image."""
-    wide = accumulator(a.dtype)
+    """Contract part by part along an axis of the result if large: NumPy copies the windows of an image."""
+    sum_dtype = accumulator(a.dtype)
     first, second, out = parse_spec(spec)
     labels, larger = (first, a) if a.size >= b.size else (second, b)
     along = max((c for c in labels if c in out), key=lambda c: larger.shape[labels.index(c)], default="")
@@ -186,11 +185,11 @@ def _contract_reference(a: Array, b: Array, spec: str) -> Array:
     def cut(x: Array, own: str) -> list[Array]:
         return np.array_split(x, parts, own.index(along)) if along in own and parts > 1 else [x] * parts
 
-    found: list[Array] = [
-        np.einsum(spec, some.astype(wide, copy=False), others.astype(wide, copy=False), optimize=True)
-        for some, others in zip(cut(a, first), cut(b, second), strict=True)
+    products: list[Array] = [
+        np.einsum(spec, a_part.astype(sum_dtype, copy=False), b_part.astype(sum_dtype, copy=False), optimize=True)
+        for a_part, b_part in zip(cut(a, first), cut(b, second), strict=True)
     ]
-    result = found[0] if parts == 1 else np.concatenate(found, axis=out.index(along))
+    result = products[0] if parts == 1 else np.concatenate(products, axis=out.index(along))
     return result.astype(a.dtype)
 
 

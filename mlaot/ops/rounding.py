@@ -33,7 +33,7 @@ def _vjp_fmod(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
 
 
 def _vjp_copysign(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node | None, ...]:
-    """The sign of x by that of y; 0 at x = 0."""
+    """Multiply by the sign of x and that of y; 0 at x = 0."""
     return mul(ct, mul(sign(x), copysign(full_like(x, 1.0), y))), None
 
 
@@ -56,7 +56,7 @@ round_: Op = elementwise(
 
 
 def _rounding(dtype: DType, digits: int, least: int, limit: float) -> Op:
-    """Rounding to ``digits`` binary digits behind the first, as halves have them, of what they are computed in."""
+    """Make an op that rounds to ``digits`` binary digits behind the first, as halves have them."""
 
     def reference(x: Array) -> Array:
         exponent = np.maximum(np.frexp(x)[1] - 1, least)

@@ -19,7 +19,7 @@ def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
 
 
 def _argsort_reference(x: Array, axis: int, descending: bool = False) -> Array:
-    """By ranks, which can be negated where numbers cannot; that of nan is the largest."""
+    """Sort by ranks, which can be negated where numbers cannot; that of nan is the largest."""
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     return np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
 

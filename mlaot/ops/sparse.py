@@ -1,6 +1,6 @@
-"""Values of which most elements are zero: the declaration, and the products with a matrix that pass over the zeros.
+"""Values of which most elements are zero: their declaration, and products with a matrix that skip the zeros.
 
-``x`` [.., n] with any axes in front; a matrix has an axis of n, which ``axis`` names, and one of m. What is zero adds
+``x`` is [.., n] with any axes in front; a matrix has the axis ``axis`` of n elements and one of m. Zeros of x add
 nothing, also where the matrix holds an infinity or nan.
 """
 
@@ -23,7 +23,7 @@ FLOATS = ("f32", "f64")
 
 
 def _products(x: Array, w: Array) -> Array:
-    """x[.., n, 1] * w[n, m], 0 where x is."""
+    """Multiply x[.., n, 1] * w[n, m]; 0 where x is."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where(x[..., None] != 0, x[..., None].astype(w.dtype) * w, w.dtype.type(0))
 
@@ -33,7 +33,7 @@ def _dot(x: Array, w: Array, axis: int) -> Array:
 
 
 def _add(w: Array, x: Array, g: Array, axis: int) -> Array:
-    """One row of ``x`` after the other."""
+    """Add the products of one row of ``x`` after the other."""
     result = np.moveaxis(w, axis, 0).copy()
     rows = prod(x.shape[:-1])
     for values, row in zip(x.reshape(rows, x.shape[-1]), g.reshape(rows, g.shape[-1]), strict=True):
@@ -42,7 +42,7 @@ def _add(w: Array, x: Array, g: Array, axis: int) -> Array:
     return np.moveaxis(result, 0, axis)
 
 
-def _checked(x: Type, w: Type, axis: int) -> None:
+def _check(x: Type, w: Type, axis: int) -> None:
     if w.dtype.name not in FLOATS or w.rank != 2 or axis not in (0, 1):
         raise MlaotError(f"a sparse product takes f32 or f64 matrices, got {w}, axis {axis}")
     if not x.rank or x.shape[-1] != w.shape[axis]:
@@ -50,12 +50,12 @@ def _checked(x: Type, w: Type, axis: int) -> None:
 
 
 def _dot_type(x: Type, w: Type, axis: int) -> Type:
-    _checked(x, w, axis)
+    _check(x, w, axis)
     return w.with_shape((*x.shape[:-1], w.shape[1 - axis]))
 
 
 def _add_type(w: Type, x: Type, g: Type, axis: int) -> Type:
-    _checked(x, w, axis)
+    _check(x, w, axis)
     expected = w.with_shape((*x.shape[:-1], w.shape[1 - axis]))
     if g != expected:
         raise MlaotError(f"a sparse product of {x} that goes into {w} takes {expected}, got {g}")
@@ -63,7 +63,7 @@ def _add_type(w: Type, x: Type, g: Type, axis: int) -> Type:
 
 
 def _labels(rank: int, axis: int) -> tuple[str, str, str]:
-    """Labels of x, the matrix and g for a contraction."""
+    """Return labels of x, the matrix and g for a contraction."""
     lead = string.ascii_lowercase[:rank]
     return f"{lead}y", "zy" if axis else "yz", f"{lead}z"
 
@@ -73,31 +73,32 @@ def _dense(x: Node, dtype: DType) -> Node:
 
 
 def _vjp_dot(ct: Node, out: Node, x: Node, w: Node, axis: int) -> tuple[Node | None, Node]:
-    labels, matrix, given = _labels(x.type.rank - 1, axis)
-    grad = contract(ct, w, spec=f"{given},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
+    """Contract for the gradient of x, where its dtype is that of w; add products sparsely for that of w."""
+    labels, matrix, g_labels = _labels(x.type.rank - 1, axis)
+    grad = contract(ct, w, spec=f"{g_labels},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
     return grad, sparse_add(full_like(w, 0.0), x, ct, axis=axis)
 
 
 def _vjp_add(ct: Node, out: Node, w: Node, x: Node, g: Node, axis: int) -> tuple[Node, Node | None, Node]:
-    labels, matrix, given = _labels(x.type.rank - 1, axis)
-    grad = contract(g, ct, spec=f"{given},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
+    labels, matrix, g_labels = _labels(x.type.rank - 1, axis)
+    grad = contract(g, ct, spec=f"{g_labels},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
     return ct, grad, sparse_dot(x, ct, axis=axis)
 
 
 def _batch_dot(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """As any product, where there is a matrix for each example."""
+    """Batch as a dense product, where there is a matrix for each example."""
     x, w = args
-    labels, matrix, given = _labels(node.type.rank - 1, node.attrs["axis"])
-    return contract(_dense(x, w.type.dtype), w, spec=f"{'x' * batched[0]}{labels},x{matrix}->x{given}")
+    labels, matrix, g_labels = _labels(node.type.rank - 1, node.attrs["axis"])
+    return contract(_dense(x, w.type.dtype), w, spec=f"{'x' * batched[0]}{labels},x{matrix}->x{g_labels}")
 
 
 def _batch_add(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """As any product, which gives a matrix for each example."""
+    """Batch as a dense product, which gives a matrix for each example."""
     w, x, g = args
-    labels, matrix, given = _labels(x.type.rank - 1 - batched[1], node.attrs["axis"])
+    labels, matrix, g_labels = _labels(x.type.rank - 1 - batched[1], node.attrs["axis"])
     x, g = (a if b else lift(a, dim) for a, b in zip((x, g), batched[1:], strict=True))
-    made = contract(_dense(x, g.type.dtype), g, spec=f"x{labels},x{given}->x{matrix}")
-    return add(w if batched[0] else lift(w, dim), made)
+    product = contract(_dense(x, g.type.dtype), g, spec=f"x{labels},x{g_labels}->x{matrix}")
+    return add(w if batched[0] else lift(w, dim), product)
 
 
 sparse: Op = Op(

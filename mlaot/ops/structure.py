@@ -57,7 +57,7 @@ transpose: Op = Op(
 
 
 def in_order(x: Node, perm: Sequence[int]) -> Node:
-    """``transpose``, where the order is another."""
+    """Transpose, unless the order is the same."""
     return x if list(perm) == list(range(len(perm))) else transpose(x, perm=tuple(perm))
 
 
@@ -95,7 +95,7 @@ def _take_reference(x: Array, indices: Literal, lead: int = 0) -> Array:
 
 
 def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> tuple[Node]:
-    """Each cotangent added to the element that was taken."""
+    """Add each cotangent to the element that was taken."""
     return (put_add(ct, indices=indices, lead=lead, shape=x.type.shape[lead:]),)
 
 
@@ -124,7 +124,7 @@ def _put_add_reference(x: Array, indices: Literal, lead: int, shape: tuple[int, 
 
 
 def _vjp_put_add(ct: Node, out: Node, x: Node, indices: Literal, lead: int, shape: tuple[int, ...]) -> tuple[Node]:
-    """Taken from the places that were added to."""
+    """Take the cotangent from the places that were added to."""
     return (take(ct, indices=indices, lead=lead),)
 
 
@@ -157,13 +157,13 @@ item: Op = Op(
 
 
 def scalar_index(index: int) -> Literal:
-    """A rank-0 index."""
+    """Make a rank-0 index."""
 
     return Literal(index, i64)
 
 
 def indices(value: Any) -> Literal:
-    """An index array as an attribute."""
+    """Make an attribute of an index array."""
 
     return Literal(value, i64)
 
@@ -178,7 +178,7 @@ def _stack_type(*types: Type, axis: int = 0) -> Type:
 
 
 def _vjp_stack(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
-    """One slice each; along the last axis as a ``take``, which passes over scalar graphs know."""
+    """Slice the cotangent; along the last axis by ``take``, which passes over scalar graphs know."""
     if axis == len(args[0].type.shape):
         return tuple(take(ct, indices=scalar_index(i), lead=axis) for i in range(len(args)))
     return tuple(reshape(part(ct, axis, i, 1), shape=args[0].type.shape) for i in range(len(args)))
@@ -213,7 +213,7 @@ def _concat_type(*types: Type, axis: int = 0) -> Type:
 
 
 def _vjp_concat(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
-    """One slice each."""
+    """Slice the cotangent."""
     parts: list[Node] = []
     start: Dim = 0
     for a in args:
@@ -236,7 +236,7 @@ concat: Op = Op(
 
 
 def _slice_needs(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Iterator[Dim]:
-    """The first and the last element of each axis are within ``x``."""
+    """Yield what must not be negative for the first and the last element of each axis to be within ``x``."""
     for n, first, m, s in zip(x.shape, start, size, step, strict=True):
         if m != 0:
             last = first + (m - 1) * s
@@ -251,7 +251,7 @@ def _slice_type(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Type
 
 
 def _negative(values: Iterable[Dim]) -> bool:
-    """Whether one of the dims is negative whatever the named ones are."""
+    """Tell whether one of the dims is negative whatever the named ones are."""
     return any(isinstance(d, int) and d < 0 for d in values)
 
 
@@ -260,13 +260,13 @@ def _slice_reference(x: Array, start: tuple[int, ...], size: tuple[int, ...], st
 
 
 def _run(start: int, size: int, step: int) -> slice:
-    """``size`` indices from ``start`` on."""
+    """Return the slice of ``size`` indices from ``start`` on."""
     stop = start + (size - 1) * step + (1 if step > 0 else -1)
     return slice(start, None if stop < 0 else stop, step) if size else slice(0, 0)
 
 
 def _vjp_slice(ct: Node, out: Node, x: Node, start: Dims, size: Dims, step: tuple[int, ...]) -> tuple[Node]:
-    """The cotangent padded to the extents of ``x``; what was sliced backwards is turned round first."""
+    """Pad the cotangent to the extents of ``x``; first reverse it where the slice went backwards."""
     backwards = [s < 0 for s in step]
     if any(backwards):
         turned = tuple(m - 1 if b and m != 0 else 0 for b, m in zip(backwards, size, strict=True))
@@ -296,7 +296,7 @@ slice_: Op = Op(
 
 
 def part(x: Node, axis: int, start: Dim, size: Dim) -> Node:
-    """``size`` neighbours along one axis, everything along the others."""
+    """Slice ``size`` neighbours along one axis, and everything along the others."""
     rank = x.type.rank
     starts: Dims = tuple(start if i == axis else 0 for i in range(rank))
     sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
@@ -328,7 +328,7 @@ def _pad_reference(
 
 
 def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
-    """Where a padded value is ``x``'s, as booleans."""
+    """Tell where a padded value is ``x``'s, as booleans."""
     false = x.graph.constant(False, boolean)
     return pad(fill(x, True, Type(boolean, x.type.shape)), false, low=low, high=high, interior=interior)
 
@@ -336,14 +336,14 @@ def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
 def _vjp_pad(
     ct: Node, out: Node, x: Node, value: Node, low: Dims, high: Dims, interior: tuple[int, ...]
 ) -> tuple[Node, Node]:
-    """The elements' own cotangents; the sum of all others for the value."""
+    """Return the elements' own cotangents, and the sum of all others for the value."""
     around = where(_inside(x, low, high, interior), full_like(ct, 0.0), ct)
     mine = slice_(ct, start=low, size=x.type.shape, step=tuple(i + 1 for i in interior))
     return mine, sum_(around, axes=tuple(range(ct.type.rank)))
 
 
 def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """A value of each example's own is selected around the padding of all."""
+    """Select the value of each example around the padding of all."""
     low, high, interior = ((0, *node.attrs[key]) for key in ("low", "high", "interior"))
     x = args[0] if batched[0] else lift(args[0], dim)
     zero = x.graph.constant(0, x.type.dtype)
@@ -375,7 +375,7 @@ def _window_needs(x: Type, axes: Ints, sizes: Ints, strides: Ints, dilations: In
 
 
 def _reach(size: int, dilation: int) -> int:
-    """The elements from the first to the last of a window."""
+    """Return how many elements a window spans."""
     return (size - 1) * dilation + 1
 
 
@@ -408,7 +408,7 @@ def _window_reference(x: Array, axes: Ints, sizes: Ints, strides: Ints, dilation
 
 
 def _vjp_window(ct: Node, out: Node, x: Node, **attrs: Any) -> tuple[Node]:
-    """Every window's cotangents added to their places: `fold`."""
+    """Add every window's cotangents to their places: `fold`."""
     return (fold(ct, **attrs, shape=x.type.shape),)
 
 
@@ -449,7 +449,7 @@ def _fold_reference(y: Array, axes: Ints, sizes: Ints, strides: Ints, dilations:
 
 
 def _vjp_fold(ct: Node, out: Node, y: Node, shape: Dims, **attrs: Any) -> tuple[Node]:
-    """The windows of the cotangent: `window`."""
+    """Take the windows of the cotangent: `window`."""
     return (window(ct, **attrs),)
 
 

@@ -24,12 +24,12 @@ HALF_ROOT_PI = math.sqrt(math.pi) / 2
 
 
 def _smooth(name: str, doc: str, reference: Callable[[Array], Array], slope: Callable[[Node, Node], Node]) -> Op:
-    """A function of one argument; ``slope(x, out)`` is what the cotangent is multiplied by."""
+    """Make a function of one argument; its VJP multiplies the cotangent by ``slope(x, out)``."""
     return elementwise(name, reference, lambda ct, out, x: (mul(ct, slope(x, out)),), function(name), doc=doc)
 
 
 def _inverse(name: str, doc: str, reference: Callable[[Array], Array], steepness: Callable[[Node], Node]) -> Op:
-    """A function of one argument; ``steepness(x)`` is what the cotangent is divided by."""
+    """Make a function of one argument; its VJP divides the cotangent by ``steepness(x)``."""
     return elementwise(name, reference, lambda ct, out, x: (div(ct, steepness(x)),), function(name), doc=doc)
 
 
@@ -37,12 +37,12 @@ def _one(x: Node) -> Node:
     return full_like(x, 1.0)
 
 
-def _scaled(x: Node, factor: float) -> Node:
+def _scale(x: Node, factor: float) -> Node:
     return mul(x, full_like(x, factor))
 
 
 def _one_minus_square(x: Node) -> Node:
-    """1 - x^2, accurate near 1 too."""
+    """Compute 1 - x^2, accurate near 1 too."""
     return mul(sub(_one(x), x), add(_one(x), x))
 
 
@@ -55,7 +55,7 @@ def _power_reference(x: Array, y: Array) -> Array:
 
 
 def _vjp_power(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
-    """y x^(y-1), 0 for 0^0; and x^y log(x), 0 for the powers of 0 that are finite."""
+    """Multiply by y x^(y-1), 0 for 0^0; and by x^y log(x), 0 for the powers of 0 that are finite."""
     zero = is_zero(x)
     exponent = where(bitwise_and(zero, is_zero(y)), _one(y), y)
     by_x = mul(y, power(x, sub(exponent, _one(y))))
@@ -65,38 +65,38 @@ def _vjp_power(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
 
 
 def _length(x: Node, y: Node) -> Node:
-    """hypot(x, y), 1 at the origin."""
+    """Compute hypot(x, y), 1 at the origin."""
     origin = bitwise_and(is_zero(x), is_zero(y))
     return hypot(where(origin, _one(x), x), y)
 
 
 def _vjp_hypot(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
-    """x and y by the length; 0 at the origin."""
+    """Multiply by x and y over the length; 0 at the origin."""
     length = _length(x, y)
     return mul(ct, div(x, length)), mul(ct, div(y, length))
 
 
 def _vjp_atan2(ct: Node, out: Node, y: Node, x: Node) -> tuple[Node, ...]:
-    """x and -y by the square of the length, 0 at the origin; divided twice, as the square may leave the range."""
+    """Multiply by x and -y over the squared length, 0 at the origin; divide twice, as squares may overflow."""
     length = _length(x, y)
     share = div(ct, length)
     return mul(share, div(x, length)), neg(mul(share, div(y, length)))
 
 
 def _each(f: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of Python's floats on every element."""
+    """Apply a function of Python's floats to every element."""
     on_objects = np.vectorize(f, otypes=[np.float64])
     return lambda x: np.asarray(on_objects(x)).astype(x.dtype)
 
 
 def _sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
+    """Compute 1 / (1 + exp(-x)) without overflow."""
     below = np.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, below, x.dtype.type(1)) / (1 + below))
 
 
 def _erfinv(x: float) -> float:
-    """Winitzki's approximation (2008), then Halley's method; towards 1 on erfc, which keeps its digits there."""
+    """Refine Winitzki's approximation (2008) by Halley's method; near 1 on erfc, which keeps its digits there."""
     if not -1 < x < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     logarithm = math.log1p(x) + math.log1p(-x)
@@ -116,12 +116,12 @@ atan2: Op = elementwise(
     "atan2", np.arctan2, _vjp_atan2, function("atan2"), doc="the angle of the point (x, y), its arguments being y and x"
 )
 
-exp2: Op = _smooth("exp2", "2 to the x", np.exp2, lambda x, out: _scaled(out, math.log(2)))
+exp2: Op = _smooth("exp2", "2 to the x", np.exp2, lambda x, out: _scale(out, math.log(2)))
 expm1: Op = _smooth(
     "expm1", "exp(x) - 1, accurate near 0", np.expm1, lambda x, out: exp(x)
 )  # out + 1 would lose the digits of a small one
-log2: Op = _inverse("log2", "the logarithm to base 2", np.log2, lambda x: _scaled(x, math.log(2)))
-log10: Op = _inverse("log10", "the logarithm to base 10", np.log10, lambda x: _scaled(x, math.log(10)))
+log2: Op = _inverse("log2", "the logarithm to base 2", np.log2, lambda x: _scale(x, math.log(2)))
+log10: Op = _inverse("log10", "the logarithm to base 10", np.log10, lambda x: _scale(x, math.log(10)))
 log1p: Op = _inverse("log1p", "log(1 + x), accurate near 0", np.log1p, lambda x: add(_one(x), x))
 
 sin: Op = _smooth("sin", "the sine", np.sin, lambda x, out: cos(x))
@@ -146,14 +146,14 @@ atanh: Op = _inverse("atanh", "the inverse of tanh", np.arctanh, _one_minus_squa
 
 sigmoid: Op = _smooth("sigmoid", "1 / (1 + exp(-x))", _sigmoid, lambda x, out: mul(out, sub(_one(x), out)))
 erf: Op = _smooth(
-    "erf", "the error function", _each(math.erf), lambda x, out: _scaled(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI)
+    "erf", "the error function", _each(math.erf), lambda x, out: _scale(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI)
 )
 erfc: Op = _smooth(
     "erfc",
     "1 - erf(x), accurate for large x",
     _each(math.erfc),
-    lambda x, out: _scaled(exp(neg(mul(x, x))), -1 / HALF_ROOT_PI),
+    lambda x, out: _scale(exp(neg(mul(x, x))), -1 / HALF_ROOT_PI),
 )
 erfinv: Op = _smooth(
-    "erfinv", "the inverse of erf", _each(_erfinv), lambda x, out: _scaled(exp(mul(out, out)), HALF_ROOT_PI)
+    "erfinv", "the inverse of erf", _each(_erfinv), lambda x, out: _scale(exp(mul(out, out)), HALF_ROOT_PI)
 )

@@ -20,8 +20,8 @@ AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max"
 
 @dataclass(frozen=True, repr=False)
 class Forest:
-    """Trees as flat arrays. A row is at a node with ``feature``: where its value is at most ``threshold`` it goes on
-    to ``left``, else to ``right``; nan goes to the side that ``nan_left`` says.
+    """Trees as flat arrays. At a node, a row goes to ``left`` where its ``feature`` is at most ``threshold``, else to
+    ``right``; nan goes to the side that ``nan_left`` says.
 
     A child, and a root, is the number of a node, or ``~leaf`` for a row of ``leaves`` ([leaves] or [leaves, targets]).
     Thresholds are float64: a float32 value is compared as the real number that it is.
@@ -49,7 +49,7 @@ class Forest:
         return tuple(self.leaves.array.shape[1:])
 
     def levels(self) -> Iterator[tuple[Array, Array]]:
-        """Level by level, what is reached: the numbers of trees, and of their nodes (or ``~leaf``)."""
+        """Yield level by level the numbers of trees, and of the nodes (or ``~leaf``) that are reached in them."""
         tree, at = np.arange(self.trees), self.roots.array.astype(np.int64)
         while len(at):
             yield tree, at
@@ -66,8 +66,8 @@ RECORDS["forest"] = Forest
 
 
 def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, roots: Any, leaves: Any) -> Forest:
-    """A checked ``Forest``; ``nan_left`` may be one truth value for all nodes."""
-    feature, threshold, left, right = nodes_of(feature, threshold, left, right)
+    """Check and make a ``Forest``; ``nan_left`` may be one truth value for all nodes."""
+    feature, threshold, left, right = node_columns(feature, threshold, left, right)
     roots, leaves = _numbers("roots", roots, "iu"), _numbers("leaves", leaves, "iuf", (1, 2))
     nodes, count = len(feature), len(leaves)
     if not len(roots):
@@ -83,7 +83,7 @@ def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, r
     if np.isnan(threshold).any():
         raise MlaotError("trees: a threshold is nan")
     sides = np.broadcast_to(np.asarray(nan_left, bool), (nodes,))
-    made = Forest(
+    ensemble = Forest(
         Literal(feature, i32),
         Literal(threshold, f64),
         Literal(left, i32),
@@ -92,25 +92,25 @@ def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, r
         Literal(roots, i32),
         Literal(leaves, f64),
     )
-    for depth, _ in enumerate(made.levels()):
+    for depth, _ in enumerate(ensemble.levels()):
         if depth > nodes:
             raise MlaotError("trees: a node is below itself")
-    return made
+    return ensemble
 
 
-def nodes_of(feature: Any, threshold: Any, left: Any, right: Any) -> tuple[Array, Array, Array, Array]:
-    """What every node has, as vectors of one length."""
-    found = (
+def node_columns(feature: Any, threshold: Any, left: Any, right: Any) -> tuple[Array, Array, Array, Array]:
+    """Check what every node has, and return it as vectors of one length."""
+    columns = (
         _numbers("features", feature, "iu"),
         _numbers("thresholds", threshold, "iuf").astype(np.float64),
         _numbers("children", left, "iu"),
         _numbers("children", right, "iu"),
     )
-    if len({len(a) for a in found}) > 1:
+    if len({len(a) for a in columns}) > 1:
         raise MlaotError(
-            f"trees: every node has a feature, a threshold and two children, got {[len(a) for a in found]}"
+            f"trees: every node has a feature, a threshold and two children, got {[len(a) for a in columns]}"
         )
-    return found
+    return columns
 
 
 def _numbers(what: str, value: Any, kinds: str, ranks: tuple[int, ...] = (1,)) -> Array:
@@ -140,8 +140,8 @@ def _reference(x: Array, forest: Forest, aggregate: str) -> Array:
         value = rows[row, forest.feature.array[node]]
         to_left = np.where(np.isnan(value), forest.nan_left.array[node], value <= forest.threshold.array[node])
         at[row, tree] = np.where(to_left, forest.left.array[node], forest.right.array[node])
-    reached = forest.leaves.array.astype(x.dtype)[~at]  # [rows, trees] or [rows, trees, targets]
-    return np.asarray(AGGREGATES[aggregate](reached, axis=1)).reshape((*x.shape[:-1], *forest.targets))
+    leaves = forest.leaves.array.astype(x.dtype)[~at]  # [rows, trees] or [rows, trees, targets]
+    return np.asarray(AGGREGATES[aggregate](leaves, axis=1)).reshape((*x.shape[:-1], *forest.targets))
 
 
 tree_ensemble: Op = Op(

@@ -1,4 +1,4 @@
-"""Where elements lie in memory: those of a view in what it looks at, and those of arguments in a copy of them all.
+"""Where elements lie in memory: those of a view in its argument, and those of arguments in a result that copies them.
 
 Strides and offsets are in elements and may name dims, as extents do.
 """
@@ -32,7 +32,7 @@ def slice_view(node: Node, inner: Strides) -> View:
 
 
 def window_view(node: Node, inner: Strides) -> View:
-    """Position p and element k of an axis lie at p * stride + k * dilation."""
+    """Return strides by which element k of the window at p lies at p * stride + k * dilation."""
     strides, inside = list(inner), []
     for axis, stride, dilation in zip(*[node.attrs[key] for key in ("axes", "strides", "dilations")], strict=True):
         inside.append(times(inner[axis], dilation))
@@ -41,7 +41,7 @@ def window_view(node: Node, inner: Strides) -> View:
 
 
 def element_view(node: Node, inner: Strides) -> View:
-    """One element behind the first axes."""
+    """Return the view of one element behind the first axes."""
     lead = node.attrs.get("lead", 0)
     rest = int(node.attrs["index"] if "index" in node.attrs else node.attrs["indices"].array)
     offset: Dim = 0
@@ -53,12 +53,12 @@ def element_view(node: Node, inner: Strides) -> View:
 
 
 def reshape_view(node: Node, inner: Strides) -> View:
-    """Each group of axes without gaps between them, as other axes; those of one element need no stride."""
+    """Return strides of each group of axes without gaps between them; axes of one element need none."""
     source, target = node.arg(0).type.shape, node.type.shape
     strides: list[Dim] = [0] * len(target)
     whole = True
     for before, after in regrouped(source, target) or ():
-        step = inner[before[-1]]
+        step = inner[before[-1]]  # of a group without gaps: stride[i] = stride[i + 1] * extent[i + 1]
         whole = whole and not (step == 1 and len(after) > 1)
         end = step
         for axis in reversed(before):
@@ -90,7 +90,7 @@ def stack_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def pad_parts(node: Node, outer: Strides) -> list[Part]:
-    """None where something is put between elements."""
+    """Return where the argument lies in the padded result; nothing where padding goes between elements."""
     start: Dim = 0
     for first, stride in zip(node.attrs["low"], outer, strict=True):
         start = times(stride, first) + start
@@ -98,7 +98,7 @@ def pad_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def fold_parts(node: Node, outer: Strides) -> list[Part]:
-    """The windows of the result, where they lie side by side."""
+    """Return where the windows lie in the result, if they are side by side."""
     if not is_side_by_side(node):
         return []
     axes = node.attrs["axes"]
@@ -108,7 +108,7 @@ def fold_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def is_side_by_side(fold: Node) -> bool:
-    """Whether each element of a fold is in one window: those begin where their neighbours end."""
+    """Tell whether each element of a fold is in one window: those begin where their neighbours end."""
     axes, sizes, strides, dilations, shape = (
         fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
     )

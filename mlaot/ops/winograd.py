@@ -56,41 +56,41 @@ WEIGHTS: dict[int, Matrix] = {
 
 
 def tiles(extent: int, m: int) -> int:
-    """How many tiles cover ``extent`` results."""
+    """Return how many tiles cover ``extent`` results."""
     return -(-extent // m)
 
 
 def transform_weights(g: Array, m: int) -> Array:
-    """``G g G^T`` of weights [3, 3, ...] in float64: [(m + 2)^2, ...]."""
+    """Compute ``G g G^T`` of weights [3, 3, ...] in float64: [(m + 2)^2, ...]."""
     matrix = np.array(WEIGHTS[m])
     u: Array = np.einsum("ik,jl,kl...->ij...", matrix, matrix, g.astype(np.float64))
     return u.reshape(-1, *g.shape[2:])
 
 
-def _blocked(x: Type, axes: int, m: int) -> list[int]:
-    """The extents of the last axes of ``x``, if it is made of numbers in blocks of channels."""
-    known = [d for d in x.shape[-axes:] if isinstance(d, int) and d > 0]
-    fits = len(known) == axes and known[-1] % BLOCK == 0
-    return known if fits and m in INPUT and x.dtype.name in ("f32", "f64") else []
+def _block_extents(x: Type, axes: int, m: int) -> list[int]:
+    """Return the last ``axes`` extents of ``x``, if it holds numbers in blocks of channels; else none."""
+    extents = [d for d in x.shape[-axes:] if isinstance(d, int) and d > 0]
+    fits = len(extents) == axes and extents[-1] % BLOCK == 0
+    return extents if fits and m in INPUT and x.dtype.name in ("f32", "f64") else []
 
 
-def _covered(extents: Sequence[int], low: Pair, high: Pair) -> Pair:
-    """Extents of the results of 3x3 windows over padded maps."""
+def _result_extents(extents: Sequence[int], low: Pair, high: Pair) -> Pair:
+    """Return the extents of the results of 3x3 windows over padded maps."""
     height, width = (d + a + b - 2 for d, a, b in zip(extents, low, high, strict=True))
     return height, width
 
 
 def _input_type(x: Type, m: int, low: Pair, high: Pair) -> Type:
-    known = _blocked(x, 4, m)
-    if not known or min(*low, *high) < 0 or min(_covered(known[1:3], low, high)) < 1:
+    extents = _block_extents(x, 4, m)
+    if not extents or min(*low, *high) < 0 or min(_result_extents(extents[1:3], low, high)) < 1:
         raise MlaotError(f"cannot cut {x}, padded by {low} and {high}, in tiles for {m}x{m} results of 3x3 windows")
-    height, width = _covered(known[1:3], low, high)
-    return x.with_shape(((m + 2) ** 2, *x.shape[:-4], tiles(height, m), tiles(width, m), known[0], known[3]))
+    height, width = _result_extents(extents[1:3], low, high)
+    return x.with_shape(((m + 2) ** 2, *x.shape[:-4], tiles(height, m), tiles(width, m), extents[0], extents[3]))
 
 
 def _patches(x: Array, m: int, low: Pair, high: Pair) -> Array:
-    """The values that each tile needs, zeros around them: [.., C, th, tw, c, m + 2, m + 2]."""
-    missing = [-d % m for d in _covered(x.shape[-3:-1], low, high)]
+    """Cut the values that each tile needs, zeros around them: [.., C, th, tw, c, m + 2, m + 2]."""
+    missing = [-d % m for d in _result_extents(x.shape[-3:-1], low, high)]
     sides = [(a, b + c) for a, b, c in zip(low, high, missing, strict=True)]
     padded = np.pad(x, [*[(0, 0)] * (x.ndim - 3), *sides, (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (m + 2, m + 2), (-3, -2))
@@ -106,10 +106,10 @@ def _input_reference(x: Array, m: int, low: Pair, high: Pair) -> Array:
 
 
 def _input_by_ops(x: Node, m: int, low: Pair, high: Pair) -> Node:
-    """``winograd_input`` by general ops."""
+    """Compute ``winograd_input`` by general ops."""
     dtype, size, lead = x.type.dtype, m + 2, (0,) * (x.type.rank - 3)
     matrix = np.einsum("ik,jl->ijkl", *[np.array(INPUT[m], np.float64)] * 2).reshape(-1, size, size)
-    covered = _covered(_blocked(x.type, 4, m)[1:3], low, high)
+    covered = _result_extents(_block_extents(x.type, 4, m)[1:3], low, high)
     after = [b + -d % m for b, d in zip(high, covered, strict=True)]
     zero = x.graph.constant(0, dtype)
     padded = st.pad(x, zero, low=(*lead, *low, 0), high=(*lead, *after, 0), interior=(0,) * x.type.rank)
@@ -120,12 +120,12 @@ def _input_by_ops(x: Node, m: int, low: Pair, high: Pair) -> Node:
 
 
 def _images(count: int) -> str:
-    """Labels of the axes in front of maps."""
+    """Return labels of the axes in front of maps."""
     return "nabdefgipq"[:count]
 
 
 def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
-    """That of windows times a constant matrix."""
+    """Differentiate windows times a constant matrix."""
     return tuple(Transforms.pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
@@ -143,10 +143,10 @@ winograd_input: Op = Op(
 
 def _output_type(x: Type, m: int, size: Pair) -> Type:
     height, width = size
-    known = _blocked(x, 4, m)
-    if x.shape[:1] != ((m + 2) ** 2,) or known[:2] != [tiles(height, m), tiles(width, m)] or x.rank < 5:
+    extents = _block_extents(x, 4, m)
+    if x.shape[:1] != ((m + 2) ** 2,) or extents[:2] != [tiles(height, m), tiles(width, m)] or x.rank < 5:
         raise MlaotError(f"cannot make maps of {height}x{width} out of tiles of {m}x{m} results, transformed: {x}")
-    return x.with_shape((*x.shape[1:-4], known[2], height, width, known[3]))
+    return x.with_shape((*x.shape[1:-4], extents[2], height, width, extents[3]))
 
 
 def _output_reference(x: Array, m: int, size: Pair) -> Array:
@@ -154,23 +154,23 @@ def _output_reference(x: Array, m: int, size: Pair) -> Array:
     split = x.reshape(m + 2, m + 2, *x.shape[1:])
     y = np.einsum("ri,sj,ij...hwOo->...Ohrwso", matrix, matrix, split, optimize=True)
     *lead, th, _, tw, _, block = y.shape
-    whole: Array = y.reshape(*lead, th * m, tw * m, block)
-    return whole[..., : size[0], : size[1], :]
+    maps: Array = y.reshape(*lead, th * m, tw * m, block)
+    return maps[..., : size[0], : size[1], :]
 
 
 def _output_by_ops(x: Node, m: int, size: Pair) -> Node:
-    """``winograd_output`` by general ops."""
+    """Compute ``winograd_output`` by general ops."""
     matrix = np.einsum("ri,sj->ijrs", *[np.array(OUTPUT[m], np.float64)] * 2).reshape(-1, m, m)
     images = _images(x.type.rank - 5)
     y = red.contract(x, x.graph.constant(matrix, x.type.dtype), spec=f"z{images}hwOo,zrs->{images}Ohrwso")
     *lead, th, _, tw, _, block = y.type.shape
-    whole = st.reshape(y, shape=(*lead, th * m, tw * m, block))
+    maps = st.reshape(y, shape=(*lead, th * m, tw * m, block))
     rank = len(lead) + 3
-    return st.slice_(whole, start=(0,) * rank, size=(*lead, *size, block), step=(1,) * rank)
+    return st.slice_(maps, start=(0,) * rank, size=(*lead, *size, block), step=(1,) * rank)
 
 
 def _vjp_output(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
-    """That of a product with a constant matrix."""
+    """Differentiate a product with a constant matrix."""
     return tuple(Transforms.pullback([_output_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
@@ -187,18 +187,18 @@ TRANSFORMS = (winograd_input, winograd_output)
 
 
 def products(v: Node, u: Node) -> Node:
-    """The sums over channels of the products of transformed tiles and weights [(m + 2)^2, O, C, c, o]."""
+    """Sum over channels the products of transformed tiles and weights [(m + 2)^2, O, C, c, o]."""
     images = _images(v.type.rank - 5)
     return red.contract(v, u, spec=f"z{images}hwCc,zOCco->z{images}hwOo")
 
 
 def products_of(node: Node) -> tuple[Node, Node] | None:
-    """The V and M of ``winograd_output(M = products(V = winograd_input(x), u))``, if that is what ``node`` is."""
+    """Return V and M of ``winograd_output(M = products(V = winograd_input(x), u))``; None for other nodes."""
     if node.op is not winograd_output or (m := node.arg(0)).op is not red.contract:
         return None
     first, second, out = red.parse_spec(m.attrs["spec"])
     v = m.arg(0)
     if v.op is not winograd_input or v.attrs["m"] != node.attrs["m"] or len(second) != 5:
         return None
-    wanted = f"{first[0]}{second[1]}{first[-2:]}{second[4]}", f"{first[:-2]}{second[1]}{second[4]}"
-    return (v, m) if (second, out) == wanted else None
+    expected = f"{first[0]}{second[1]}{first[-2:]}{second[4]}", f"{first[:-2]}{second[1]}{second[4]}"
+    return (v, m) if (second, out) == expected else None

@@ -1,4 +1,4 @@
-"""The passes: a file each, with what they do before and after at their head. ``PIPELINE`` is their order."""
+"""The passes, each in a file whose head shows a graph before and after. ``PIPELINE`` runs them in its order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlaot.errors import MlaotError, VariableError, did_you_mean
 from mlaot.frontend.trace.declaration import Traced
 from mlaot.frontend.trace.sample import arrays
 from mlaot.ir import Graph, dim, verify
-from mlaot.ir.dims import assumed
+from mlaot.ir.dims import nominal
 from mlaot.ir.module import INTERMEDIATES, Module
 from mlaot.ir.text import text
 from mlaot.passes.algebra.canonical_order import canonical_order
@@ -57,7 +57,7 @@ from mlaot.passes.training.unroll_windows import unroll_windows
 from mlaot.settings.options import DEFAULTS, Options
 
 Passes = tuple[Pass[...], ...]
-LOWERING = "lower"  # what makes a program of the graphs
+LOWERING = "lower"  # the stage that makes a program of the graphs
 
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
@@ -71,14 +71,14 @@ PRODUCTS: Passes = (
     *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
 )
-# What is known at build is computed at build, and weights are laid out and stored as kernels read them.
+# Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (
     *(one_hot_gather, freeze, blocked_layout, transposed_gather, reciprocal, fold_constants, simplify, canonical_order),
     *(quantize, winograd, split_gates, unused_weights),
 )
-# Steps of training on a few examples at a time.
+# Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
-# What lowering expects.
+# The forms that lowering expects.
 LEGAL: Passes = (legalize, half_weights)
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
@@ -96,11 +96,11 @@ def run(
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 
-    ``sample``: inputs as ``forward`` takes them, from which ranges are learnt. ``watch`` is called with the name of
-    each pass and the module as it left it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
+    ``sample`` holds inputs as ``forward`` takes them, from which ranges are learnt. ``run`` calls ``watch`` with the
+    name of each pass and the module after it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
     """
     check_order(PIPELINE)
-    module, printed = module_of_traced(name, traced, options, sample), dumped()
+    module, printed = declare_module(name, traced, options, sample), stages_to_print()
 
     def look(step: str) -> None:
         for graph in module.graphs.values():
@@ -118,11 +118,11 @@ def run(
     return module
 
 
-def module_of_traced(name: str, traced: Traced, options: Options, sample: Any) -> Module:
-    """The module that a traced model is before the first pass."""
+def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> Module:
+    """Make the module of a traced model, as it is before the first pass."""
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if options.intermediates:
-        graphs[INTERMEDIATES] = _tapped(traced)
+        graphs[INTERMEDIATES] = _intermediates(traced)
     module = Module(
         name,
         graphs,
@@ -144,8 +144,8 @@ def module_of_traced(name: str, traced: Traced, options: Options, sample: Any) -
     return module
 
 
-def _tapped(traced: Traced) -> Graph:
-    """The entry that gives what the model's function has tapped. It writes nothing."""
+def _intermediates(traced: Traced) -> Graph:
+    """Make the entry that returns the values which the model's function has tapped. It writes nothing."""
     if not traced.taps:
         raise MlaotError("intermediates = true, but the model has none; name some by mlaot.tap(name, array)")
     if INTERMEDIATES in traced.entries:
@@ -157,29 +157,29 @@ def _tapped(traced: Traced) -> Graph:
 
 
 def names() -> list[str]:
-    """The passes in the order in which they run first."""
+    """List the passes in the order in which they run first."""
     return list(dict.fromkeys(step.name for step in PIPELINE))
 
 
-def dumped() -> set[str]:
-    """The stages after which ``MLAOT_DUMP`` wants the graphs or the program printed: one by its name, or all passes."""
+def stages_to_print() -> set[str]:
+    """Read which stages ``MLAOT_DUMP`` wants printed, graphs or program: one by its name, or all passes."""
     every = {"trace", *names()}
-    wanted = os.environ.get("MLAOT_DUMP", "")
-    if wanted not in ("", "all", LOWERING, *every):
-        hint = _hint(wanted, ["all", "trace", *names(), LOWERING])
-        raise VariableError(f"the environment variable MLAOT_DUMP is {wanted!r}, which is no pass{hint}")
-    return every if wanted == "all" else {wanted} - {""}
+    variable = os.environ.get("MLAOT_DUMP", "")
+    if variable not in ("", "all", LOWERING, *every):
+        hint = _hint(variable, ["all", "trace", *names(), LOWERING])
+        raise VariableError(f"the environment variable MLAOT_DUMP is {variable!r}, which is no pass{hint}")
+    return every if variable == "all" else {variable} - {""}
 
 
-def _hint(name: str, known: list[str]) -> str:
-    """What else a name may mean: one that is close, else all."""
-    return did_you_mean(name, known) or f"; they are {', '.join(known)}"
+def _hint(name: str, candidates: list[str]) -> str:
+    """Suggest what a name may have meant: a name close to it, else every name."""
+    return did_you_mean(name, candidates) or f"; they are {', '.join(candidates)}"
 
 
 def run_one(name: str, graph: Graph) -> dict[str, Graph]:
-    """The graphs that a pass makes of one on its own, whose parameters are random numbers.
+    """Run one pass on a graph of its own, whose parameters are random numbers, and return the graphs it makes.
 
-    Inputs that are parameters are so by their note, and frozen; the pass sees a model that takes the other inputs.
+    Inputs whose note says ``parameter`` are frozen weights; the model of the pass takes the other inputs.
     """
     step = next((step for step in PIPELINE if step.name == name), None)
     if step is None:
@@ -192,11 +192,11 @@ def run_one(name: str, graph: Graph) -> dict[str, Graph]:
 
 
 def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
-    """A module of a graph alone, whose parameters are random numbers, and what it would have been traced to."""
+    """Make a module of one graph with random parameters, and the traced model that it would come from."""
     types = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
     numbers = np.random.default_rng(0)
     parameters = {
-        key: type_.dtype.array(numbers.standard_normal([assumed(d) for d in type_.shape]))
+        key: type_.dtype.array(numbers.standard_normal([nominal(d) for d in type_.shape]))
         for key, type_ in types.items()
     }
     arguments = tuple(key for key in graph.inputs if key not in types)

@@ -1,4 +1,4 @@
-"""What a pass is: a function of graphs or of a module, what must have run before it, and the options that ask for it.
+"""A pass: a function of graphs or of a module, the passes that must have run before it, the options that ask for it.
 
 @pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None: ..
@@ -16,8 +16,8 @@ from mlaot.passes.subgraphs import everywhere
 from mlaot.settings.options import Options
 
 P = ParamSpec("P")
-# What a pass is called with: each graph of a module and each subgraph of these; each graph without its subgraphs; the
-# graph of a scalar model; the module; the module, and what it was traced to.
+# What ``run`` calls a pass with: each graph of a module and each of its subgraphs; each graph without its subgraphs;
+# the graph of a scalar model; the module; the module and the traced model.
 Scope = Literal["graphs", "entries", "scalars", "module", "declaration"]
 
 
@@ -39,7 +39,7 @@ class Pass(Generic[P]):
         self.function(*args, **kwargs)
 
     def run(self, module: Module, traced: Traced) -> None:
-        """Run the pass on all that it is for, if the options of the module ask for it."""
+        """Run the pass on everything in its scope, if the options of the module ask for it."""
         if not self.when(module.options):
             return
         call: Callable[..., None] = self.function

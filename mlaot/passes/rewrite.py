@@ -1,4 +1,4 @@
-"""The one driver of rewrite rules: each node re-interned, then rules to a fixed point, with a limit that names them."""
+"""The one driver of rewrite rules: re-intern each node, then apply rules to a fixed point, with a limit of steps."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ MAX_SWEEPS = 50
 def rewrite(
     graph: Graph,
     rules: Mapping[Op | None, Sequence[Rule]],
-    replaced: Callable[[Node, Node], None] = lambda old, new: None,
+    on_replace: Callable[[Node, Node], None] = lambda old, new: None,
 ) -> None:
     """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
 
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
-    ``replaced`` is told of each node and what took its place.
+    ``on_replace`` is called with each node and its replacement.
     """
     anywhere = tuple(rules.get(None, ()))
-    by_op = {op: (*some, *anywhere) for op, some in rules.items()}
+    by_op = {op: (*own, *anywhere) for op, own in rules.items()}
     for _ in range(MAX_SWEEPS):
-        if not _sweep(graph, by_op, anywhere, replaced):
+        if not _sweep(graph, by_op, anywhere, on_replace):
             return
-    names = [rule.__name__ for some in rules.values() for rule in some]
+    names = [rule.__name__ for own in rules.values() for rule in own]
     raise AssertionError(f"bug in mlaot: no fixed point after {MAX_SWEEPS} sweeps of {names}")
 
 
@@ -35,25 +35,25 @@ def _sweep(
     graph: Graph,
     rules: Mapping[Op | None, Sequence[Rule]],
     anywhere: Sequence[Rule],
-    replaced: Callable[[Node, Node], None],
+    on_replace: Callable[[Node, Node], None],
 ) -> bool:
     changed = False
     for old in graph.nodes():
         node, graph.origin = old, old.origin
         for a in old.args:
             if a.forwarded is not None:
-                node = graph.add(old.op, old.args, old.attrs)  # arguments have been forwarded since it was made
+                node = graph.add(old.op, old.args, old.attrs)  # an argument has been forwarded meanwhile
                 break
-        some = rules.get(node.op, anywhere)
-        if some:
+        candidates = rules.get(node.op, anywhere)
+        if candidates:
             fired: list[str] = []
-            while (better := _first(node, some, fired)) is not None:
+            while (better := _first(node, candidates, fired)) is not None:
                 node = better
-                some = rules.get(node.op, anywhere)
+                candidates = rules.get(node.op, anywhere)
                 assert len(fired) < MAX_STEPS, f"bug in mlaot: rules loop on {old.op.name}: {fired}"
         if node is not old:
             graph.forward(old, node)
-            replaced(old, node)
+            on_replace(old, node)
             changed = True
     graph.origin = ""
     return changed

@@ -1,4 +1,4 @@
-"""A pass over a graph and, before it, over the subgraphs of its control flow.
+"""Run a pass over the subgraphs of a graph's control flow, then over the graph.
 
 v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
 """
@@ -14,14 +14,14 @@ from mlaot.ir.subgraph import subgraphs
 def everywhere(graph_pass: Callable[[Graph], None], graph: Graph) -> None:
     """Run ``graph_pass`` on copies of the subgraphs, then on ``graph``."""
     for node in graph.nodes():
-        found = subgraphs(node.attrs)
-        if found:
-            better = {name: _passed(graph_pass, body) for name, body in found.items()}
+        bodies = subgraphs(node.attrs)
+        if bodies:
+            better = {name: _run_on_copy(graph_pass, body) for name, body in bodies.items()}
             graph.forward(node, graph.add(node.op, node.args, {**node.attrs, **better}))
     graph_pass(graph)
 
 
-def _passed(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+def _run_on_copy(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
+    copy = body.copy()
     everywhere(graph_pass, copy)
     return Subgraph(copy)

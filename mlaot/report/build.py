@@ -21,7 +21,7 @@ from mlaot.stages import stage
 
 def dump(program: Program) -> None:
     """Print a program on stderr if ``MLAOT_DUMP`` asks for it."""
-    if passes.LOWERING in passes.dumped():
+    if passes.LOWERING in passes.stages_to_print():
         print(program_text(program), file=sys.stderr)
 
 

@@ -22,7 +22,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.ports import Port, numbers
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule, Golden
-from mlaot.passes.frozen.quantize import parts
+from mlaot.passes.frozen.quantize import split_sample
 from mlaot.transforms.batch import draws
 
 SAMPLES = 32  # elements of an output that a golden vector keeps
@@ -95,7 +95,7 @@ def compare_references(
             continue
         sizes: dict[str, int] = {}
         if module.sample is not None:
-            inputs = parts(module.sample, graph)[0]
+            inputs = split_sample(module.sample, graph)[0]
         else:
             sizes = dict(zip(lowered.dims, vector.dims, strict=True))
             inputs = {port.name: numbers(port, number, sizes) for number, port in enumerate(entry.inputs)}

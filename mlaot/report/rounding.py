@@ -11,7 +11,7 @@ from mlaot.evaluate import evaluate
 from mlaot.ir.module import Module, Quantized
 from mlaot.lower.program import Golden
 from mlaot.ops.base import Array
-from mlaot.passes.frozen.quantize import parts
+from mlaot.passes.frozen.quantize import split_sample
 
 
 def half_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
@@ -58,7 +58,7 @@ def _sample_answers(module: Module, *, is_declared: bool) -> dict[str, Array]:
     graph = (module.declared if is_declared else module.graphs)["forward"]
     slots = module.declared_slots if is_declared else module.slots
     assert module.sample is not None
-    runs = [evaluate(graph, {**slots, **part}) for part in parts(module.sample, graph)]
+    runs = [evaluate(graph, {**slots, **part}) for part in split_sample(module.sample, graph)]
     return {name: np.concatenate([run[name] for run in runs]) if len(runs) > 1 else runs[0][name] for name in runs[0]}
 
 

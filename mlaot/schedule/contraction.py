@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL, replaced, step_of
+from mlaot.ir.dims import NOMINAL, assign, step_of
 from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import Machine
@@ -144,7 +144,7 @@ def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Ope
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
     strides = [(name, step_of(places[0], name)) for name in variables]
-    offset = replaced(places[0], dict.fromkeys(variables, 0))
+    offset = assign(places[0], dict.fromkeys(variables, 0))
     if len(places) > 1:
         strides.append((GATE, places[1] - places[0]))
     panels = first.array.panels

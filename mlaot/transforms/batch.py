@@ -18,30 +18,30 @@ from mlaot.ops.base import Transforms, lift
 from mlaot.ops.control import result
 from mlaot.ops.layout import Laid, laid_out
 
-BATCH = "batch"  # what the new axis is called
+BATCH = "batch"  # the label of the new axis
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
 
 
 def batch(graph: Graph, dim: Dim, shared: Container[str], single: Container[str] = ()) -> Graph:
-    """A new graph in which every input not in ``shared``, and every output not in ``single``, leads with ``dim``."""
+    """Copy a graph so that inputs not in ``shared`` and outputs not in ``single`` lead with ``dim``."""
     new = Graph(graph.name)
     inputs: list[Value] = []
     for name, node in graph.inputs.items():
         attrs = {k: v for k, v in node.attrs.items() if k not in ("name", "type")}
         type_ = node.type if name in shared else node.type.with_shape((dim, *node.type.shape))
         inputs.append((new.input(name, type_, **attrs), name not in shared))
-    found = batch_into(new, graph, inputs, dim)
-    for name, (value, batched) in zip(graph.outputs, found, strict=False):
-        new.outputs[name] = value if batched or name in single else lift(value, dim)
-    for name, (value, batched) in zip(graph.writes, found[len(graph.outputs) :], strict=True):
-        if batched and name in shared:
+    values = batch_into(new, graph, inputs, dim)
+    for name, (value, batch_node) in zip(graph.outputs, values, strict=False):
+        new.outputs[name] = value if batch_node or name in single else lift(value, dim)
+    for name, (value, batch_node) in zip(graph.writes, values[len(graph.outputs) :], strict=True):
+        if batch_node and name in shared:
             raise MlaotError(f"{name!r} cannot be written by each example of a batch; reduce over the batch first")
-        new.writes[name] = value if batched or name in shared else lift(value, dim)
+        new.writes[name] = value if batch_node or name in shared else lift(value, dim)
     return new
 
 
 def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> list[Value]:
-    """The outputs of ``graph`` for ``inputs``, then its writes, made in the graph ``new``."""
+    """Copy ``graph`` into ``new`` on ``inputs``; return its outputs, then its writes."""
     outer = new.origin
     values: dict[Node, Any] = dict(zip(graph.inputs.values(), inputs, strict=True))  # a list of values where it is many
     for node in graph.nodes():
@@ -60,13 +60,13 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
             assert node.op.batch is not None, f"bug in mlaot: no batching rule of {node.op}"
             values[node] = node.op.batch(node, args, flags, dim)
         else:
-            values[node] = batched(node, args, flags, dim), True
+            values[node] = batch_node(node, args, flags, dim), True
     new.origin = outer
     return [values[node] for node in graph.roots()]
 
 
-def batched(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -> Node:
-    """A node with a leading ``dim``, by how axes go through its op; ``args`` lead with it where ``flags`` say so."""
+def batch_node(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -> Node:
+    """Copy a node with a leading ``dim``, by its op's axes; ``args`` lead with it where ``flags`` say so."""
     if node.op.axes is not None:
         axes = node.op.axes.of(node)
         lead = [(BATCH, *labels) if flag else labels for labels, flag in zip(axes.args, flags, strict=True)]
@@ -79,7 +79,7 @@ def batched(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -
 
 
 def draws(node: Node) -> bool:
-    """Whether a node, or one in its subgraphs, has a value of its own for each example."""
+    """Tell whether a node, or one in its subgraphs, has a value of its own for each example."""
     return node.op.draws or any(draws(n) for inner in subgraphs(node.attrs).values() for n in inner.graph.nodes())
 
 

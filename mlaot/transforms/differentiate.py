@@ -19,21 +19,21 @@ from mlaot.ir import Node, topological
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import Transforms, full_like
 
-GRADIENT = "grad"  # how the parts of a model are called that compute gradients
+GRADIENT = "grad"  # how the origins of gradients end
 Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several results
 
 
 def differentiate(loss: Node, wanted: Sequence[Node]) -> list[Node]:
-    """The gradient of the scalar ``loss`` by each node of ``wanted``, in their order."""
+    """Derive the gradient of the scalar ``loss`` by each node of ``wanted``, in their order."""
     loss = loss.find()
     if loss.type.shape != ():
         raise MlaotError(f"a loss must be a scalar, got {loss.type}")
-    found = pullback([loss], [full_like(loss, 1.0)], wanted)
-    return [full_like(w.find(), 0.0) if ct is None else ct for w, ct in zip(wanted, found, strict=True)]
+    cotangents = pullback([loss], [full_like(loss, 1.0)], wanted)
+    return [full_like(w.find(), 0.0) if ct is None else ct for w, ct in zip(wanted, cotangents, strict=True)]
 
 
 def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequence[Node]) -> list[Node | None]:
-    """The cotangents of ``wanted``, given those of ``outputs``; None where nothing arrives."""
+    """Derive the cotangents of ``wanted`` from those of ``outputs``; None where none arrives."""
     order = topological(outputs)
     active = {w.find() for w in wanted}
     for node in order:
@@ -63,15 +63,15 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
 
 
 def gradient_part(origin: str) -> str:
-    """What the gradient of a part of a model is made for."""
+    """Name the gradient of a part of a model, for the origin of its nodes."""
     return f"{origin}.{GRADIENT}" if origin and not origin.endswith(f".{GRADIENT}") else origin
 
 
 def _total(parts: Sequence[Any]) -> Any:
-    """The sum; of a node with several results item by item, None where nothing arrived."""
+    """Add cotangents up; of a node with several results item by item, None where none arrived."""
     if isinstance(parts[0], tuple):
-        items = [[item for item in some if item is not None] for some in zip(*parts, strict=True)]
-        return tuple(_total(some) if some else None for some in items)
+        items = [[item for item in items_of_one if item is not None] for items_of_one in zip(*parts, strict=True)]
+        return tuple(_total(items_of_one) if items_of_one else None for items_of_one in items)
     total = parts[0]
     for part in parts[1:]:
         total = ew.add(total, part)

@@ -208,7 +208,7 @@ def batching(op: Op) -> str:
 
 def meaning(op: Op) -> str:
     """What an op computes, and of which indices."""
-    return op.doc if op.index is None else f"{op.doc}; indices out of range: {op.index.others}"
+    return op.doc if op.index is None else f"{op.doc}; indices out of range: {op.index.out_of_range}"
 
 
 def ops_part() -> Iterator[str]:

@@ -20,7 +20,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill
 from mlaot.ops.bits import bitwise_or
-from mlaot.ops.control import cond, results, saving, scan, while_
+from mlaot.ops.control import cond, results, save_carries, scan, while_
 from mlaot.transforms.batch import batch
 from mlaot.transforms.differentiate import differentiate
 
@@ -46,7 +46,7 @@ def rnn(length: int, reverse: bool, *, saves: bool = True) -> tuple[Graph, dict[
     graph = Graph("f")
     args = [graph.input(name, t) for name, t in zip("wbhx", types, strict=True)]
     attrs = {"consts": 2, "carries": 1, "length": length, "reverse": reverse}
-    found = results(scan(*args, body=saving(step, 2, 1) if saves else step, **attrs))
+    found = results(scan(*args, body=save_carries(step, 2, 1) if saves else step, **attrs))
     graph.outputs = {"h": found[0], "y": found[1]}
     return graph, {name: rng.normal(size=t.shape) for name, t in zip("wbhx", types, strict=True)}
 
@@ -225,7 +225,9 @@ def test_gradient_of_a_scan_with_integers() -> None:
     graph = Graph("f")
     given = (f64[3], i64[()], f64[()], boolean[4], i64[4])
     args = [graph.input(name, t) for name, t in zip("cnhmk", given, strict=True)]
-    found = results(scan(*args, body=saving(body(types, step), 1, 2), consts=1, carries=2, length=4, reverse=False))
+    found = results(
+        scan(*args, body=save_carries(body(types, step), 1, 2), consts=1, carries=2, length=4, reverse=False)
+    )
     graph.outputs = {"n": found[0], "h": found[1], "y": found[2]}
     inputs = {
         **{"c": rng.normal(size=3), "n": np.array(1), "h": np.array(0.7)},

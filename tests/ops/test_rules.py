@@ -266,4 +266,4 @@ def test_an_op_with_indices_says_what_becomes_of_those_out_of_range(name: str) -
         rows = [
             line for line in (ROOT / "docs" / "ops.md").read_text().splitlines() if line.startswith(f"| `{name}` |")
         ]
-        assert len(rows) == 1 and f"; indices out of range: {index.others} |" in rows[0]
+        assert len(rows) == 1 and f"; indices out of range: {index.out_of_range} |" in rows[0]

@@ -13,7 +13,7 @@ from mlaot.frontend.trace.protocols import any_traced, plain
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir.types import f32, f64
 from mlaot.ops.base import Array
-from mlaot.ops.trees import Forest, forest, nodes_of
+from mlaot.ops.trees import Forest, forest, node_columns
 from mlaot.ops.trees import tree_ensemble as _op
 
 MODES = ("<=", "<", ">=", ">", "==", "!=")
@@ -46,7 +46,7 @@ def tree_ensemble(
     """
     if aggregate not in AGGREGATES:
         raise MlaotError(f"tree_ensemble: aggregate must be one of {', '.join(AGGREGATES)}, got {aggregate!r}")
-    feature, threshold, true, false = nodes_of(feature, threshold, true, false)
+    feature, threshold, true, false = node_columns(feature, threshold, true, false)
     modes = _modes(mode, len(feature))
     missing = _each(nan_is_true, len(feature))
     equal = np.isin(modes, ("==", "!="))

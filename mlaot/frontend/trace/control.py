@@ -24,7 +24,7 @@ from mlaot.ir.dims import Expr
 from mlaot.ir.types import i64
 from mlaot.ops import control as ctl
 from mlaot.ops import structure as st
-from mlaot.ops.control import results, saving
+from mlaot.ops.control import results, save_carries
 from mlaot.ops.elementwise import add
 
 Function = Callable[..., Any]
@@ -121,7 +121,7 @@ def _traced_scan(step: Step, init: list[Any], items: list[Any], rounds: Dim, rev
     if not _forgets_round(traced):
         xs.append(apply(st.iota, shape=(rounds,), axis=0, dtype=i64))
     consts = _local(traced.captured)
-    subgraph = saving(Subgraph(traced.graph), len(consts), n)
+    subgraph = save_carries(Subgraph(traced.graph), len(consts), n)
     attrs = {"consts": len(consts), "carries": n, "length": rounds, "reverse": bool(reverse)}
     return _tensors(apply(ctl.scan, *consts, *carries, *xs, body=subgraph, **attrs))[: len(traced.types)]
 

@@ -2,9 +2,10 @@
 
     add(v1, v0)    =>    add(v0, v1)
 
-What took more steps comes first, as the branch before the shortcut of a residual layer; among equals what is computed
-decides, near ops before distant ones, and the names of inputs where nothing else does. So the order depends neither on
-how the graph came about nor, in a stack of equal layers, on which of these it is: they share their kernels.
+The argument with the longer chain of ops comes first: the branch of a residual layer before its shortcut. Ties are
+broken by the expressions, near ops before distant ones, and last by the names of inputs. So the order depends neither
+on how the graph was built nor, in a stack of equal layers, on which of them it is in, and the layers share their
+kernels.
 """
 
 from __future__ import annotations
@@ -18,47 +19,47 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
-NEAR = 4  # ops on a way from a node, itself included, that are compared before whole expressions
+NEAR = 4  # the length of chains of ops, from a node on, that are compared before full expressions
 
 
 @dataclass(frozen=True)
 class _Digests:
-    """What a node's expression is.
+    """Digests of a node's expression.
 
-    ``near[i]``: its ops up to the distance i; ``whole``: the whole expression whatever its inputs are called and its
-    constants are worth; ``full``: the expression itself.
+    ``near[i]``: of its ops up to the distance i; ``anonymous``: of all of it but the names of inputs and the values of
+    constants; ``full``: of all of it.
     """
 
     steps: int
     near: tuple[bytes, ...]
-    whole: bytes
+    anonymous: bytes
     full: bytes
 
     @property
     def order(self) -> tuple[int, tuple[bytes, ...], bytes]:
-        return -self.steps, self.near, self.whole
+        return -self.steps, self.near, self.anonymous
 
 
 @pass_over("graphs", after=("simplify",))
 def canonical_order(graph: Graph) -> None:
     """Order the arguments of every commutative op of two arguments."""
-    known: dict[Node, _Digests] = {}
+    memo: dict[Node, _Digests] = {}
 
     def digests(node: Node) -> _Digests:
-        if node not in known:
-            known[node] = _digests(node, [digests(a.find()) for a in node.args])
-        return known[node]
+        if node not in memo:
+            memo[node] = _digests(node, [digests(a.find()) for a in node.args])
+        return memo[node]
 
     def is_before(a: Node, b: Node) -> bool:
         first, second = digests(a), digests(b)
         if first.order != second.order:
             return first.order < second.order
-        while first.full != second.full and a.args:  # of one form: down to the first inputs that differ
+        while first.full != second.full and a.args:  # names alone differ: go down to the first that do
             pairs = [(a.arg(i), b.arg(i)) for i in range(len(a.args))]
             a, b = next((p, q) for p, q in pairs if digests(p).full != digests(q).full)
         return _own(a) < _own(b)
 
-    def ordered(node: Node) -> Node | None:
+    def order_arguments(node: Node) -> Node | None:
         """f(y, x) => f(x, y)"""
         if not node.op.commutative or len(node.args) != 2:
             return None
@@ -67,7 +68,7 @@ def canonical_order(graph: Graph) -> None:
             return None
         return node.op(b, a, **node.attrs)
 
-    rewrite(graph, {None: (ordered,)})
+    rewrite(graph, {None: (order_arguments,)})
 
 
 def _digests(node: Node, args: list[_Digests]) -> _Digests:
@@ -76,18 +77,18 @@ def _digests(node: Node, args: list[_Digests]) -> _Digests:
     for i in range(NEAR - 1):
         near.append(_digest(form, *[a.near[i] for a in args]))
     steps = 1 + max([a.steps for a in args], default=-1)
-    whole, full = _digest(form, *[a.whole for a in args]), _digest(exact, *[a.full for a in args])
-    return _Digests(steps, tuple(near), whole, full)
+    anonymous, full = _digest(form, *[a.anonymous for a in args]), _digest(exact, *[a.full for a in args])
+    return _Digests(steps, tuple(near), anonymous, full)
 
 
 def _own(node: Node) -> str:
-    """A node's op and attributes."""
+    """Write a node's op and attributes."""
     attrs = [v.key if isinstance(v, Literal | Subgraph) else (k, str(v)) for k, v in node.attrs.items()]
     return repr((node.op.name, attrs))
 
 
 def _form(node: Node) -> str:
-    """The same without what tells equal layers apart: names, and constants that may be weights."""
+    """Write the same without what differs between equal layers: names, and constants that may be weights."""
     is_weight = node.op is const and node.attrs["value"].array.size > 1
     return repr((node.op.name, str(node.type))) if node.op is input_ or is_weight else _own(node)
 

@@ -1,4 +1,4 @@
-"""Products with a concatenation of which a part lies in memory: a product with each part instead. Reassociates.
+"""A product with a concatenation that has a stored part becomes a product with each part. Reassociates.
 
     v2 = concat(cache, new, axis=0)                   v3 = contract(q, cache, spec=b,ab->a)
     v3 = contract(q, v2, spec=b,ab->a)      =>        v4 = contract(q, new, spec=b,ab->a)
@@ -6,8 +6,8 @@
 
     v4 = contract(p, v2, spec=a,ab->b)      =>        contract(slice(p, ..), cache) + contract(slice(p, ..), new)
 
-So attention over a cache and what is new copies no cache. Parts that are computed cost nothing: they are written where
-the concatenation wants them.
+So attention over a cache and new values does not copy the cache. Concatenations of computed parts stay: kernels write
+such parts in place.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
-def by_parts(node: Node) -> Node | None:
+def multiply_parts(node: Node) -> Node | None:
     """contract(x, concat(a, b)) => concat(contract(x, a), contract(x, b)), or their sum"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (1, 0):
-        whole, other = node.arg(i), node.arg(1 - i)
-        if whole.op is not st.concat or not any(is_stored(base_of(a)) for a in whole.args) or is_stored(base_of(other)):
+        joined, other = node.arg(i), node.arg(1 - i)
+        if (
+            joined.op is not st.concat
+            or not any(is_stored(base_of(a)) for a in joined.args)
+            or is_stored(base_of(other))
+        ):
             continue
-        label = labels[i][whole.attrs.get("axis", 0)]
+        label = labels[i][joined.attrs.get("axis", 0)]
         if label in out and label in labels[1 - i]:
             continue
         parts = []
         start: Dim = 0
-        for a in whole.args:
+        for a in joined.args:
             part = a.find()
-            size = part.type.shape[whole.attrs.get("axis", 0)]
+            size = part.type.shape[joined.attrs.get("axis", 0)]
             operands = (_part(other, labels[1 - i], label, start, size), part)
             parts.append(red.contract(*(operands if i else reversed(operands)), spec=node.attrs["spec"]))
             start = size + start
@@ -49,16 +53,11 @@ def by_parts(node: Node) -> Node | None:
 
 
 def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
-    """The slice of ``x`` along a label, where it has that."""
-    if label not in labels:
-        return x
-    axis = labels.index(label)
-    first = [start if i == axis else 0 for i in range(x.type.rank)]
-    shape = x.type.shape
-    return st.slice_(x, start=tuple(first), size=(*shape[:axis], size, *shape[axis + 1 :]), step=(1,) * x.type.rank)
+    """Slice ``x`` along a label; return it as it is where it has no such label."""
+    return st.part(x, labels.index(label), start, size) if label in labels else x
 
 
 @pass_over("graphs", after=("contract",))
 def concat_products(graph: Graph) -> None:
-    """Take such products apart."""
-    rewrite(graph, {red.contract: (by_parts,)})
+    """Split products with a concatenation of which a part is stored."""
+    rewrite(graph, {red.contract: (multiply_parts,)})

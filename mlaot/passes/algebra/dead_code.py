@@ -1,4 +1,4 @@
-"""Drop from loops and branches what nobody reads. Bit-exact.
+"""Eliminate dead code of loops and branches. Bit-exact.
 
     v3 = scan(w, b, h, x, body=.., consts=2, carries=1) : (f32[3], f32[9], f32[9,3])
     v4 = result(v3, index=0)
@@ -6,8 +6,8 @@
     v3 = scan(w, h, x, body=.., consts=1, carries=1) : (f32[3])
     v4 = result(v3, index=0)
 
-Results that are not read, carries that only feed themselves, and operands that no subgraph uses: the saved carries of
-a loop that is not differentiated, and the gradients that were not asked for of one that is.
+Dead are results that nothing reads, carries that only feed themselves, and operands that no subgraph uses: the saved
+carries of a loop that is not differentiated, and unwanted gradients of one that is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mlaot.ops import Op
 from mlaot.ops.control import cond, result, scan, while_
 from mlaot.passes.base import pass_over
 
-Pruned = tuple[Node, list[int]]  # the better node, and which of the old results it still has
+Replacement = tuple[Node, list[int]]  # the smaller node, and the indices of the old results that it keeps
 
 
 @pass_over("graphs", after=("entries",))
 def dead_code(graph: Graph) -> None:
-    """Prune every node of control flow, users before what they use."""
+    """Drop unread results, carries and operands of every control flow node, users before what they use."""
     done: set[Node] = set()
     while (node := next((n for n in reversed(graph.nodes()) if n.op in RULES and n not in done), None)) is not None:
         readers = [n for n in graph.nodes() if n.op is result and n.arg(0) is node]
@@ -34,68 +34,68 @@ def dead_code(graph: Graph) -> None:
             graph.forward(reader, result(better, index=kept.index(reader.attrs["index"])))
 
 
-def _scan(node: Node, read: Sequence[int]) -> Pruned:
+def _scan(node: Node, read: Sequence[int]) -> Replacement:
     body, consts, carries = (node.attrs[key] for key in ("body", "consts", "carries"))
     ys = [i for i in read if i >= carries]
     live = {i for i in read if i < carries}
     while True:
-        small = _giving(body, [*sorted(live), *ys])
-        used = _used(small)
+        small = _keep_results(body, [*sorted(live), *ys])
+        used = _used_inputs(small)
         fed = {i for i in range(carries) if consts + i in used}
         if fed <= live:
             break
         live |= fed
     kept = [i for i in range(len(node.args)) if i in used or i - consts in live]
-    attrs = {"body": _taking(small, kept), "consts": sum(i < consts for i in kept), "carries": len(live)}
+    attrs = {"body": _keep_inputs(small, kept), "consts": sum(i < consts for i in kept), "carries": len(live)}
     return node.graph.add(scan, [node.args[i] for i in kept], {**node.attrs, **attrs}), [*sorted(live), *ys]
 
 
-def _while(node: Node, read: Sequence[int]) -> Pruned:
+def _while(node: Node, read: Sequence[int]) -> Replacement:
     body, consts = node.attrs["body"], node.attrs["consts"]
-    condition = _giving(node.attrs["condition"], [0])
+    condition = _keep_results(node.attrs["condition"], [0])
     live = set(read)
     while True:
-        small = _giving(body, sorted(live))
-        used = _used(small) | _used(condition)
+        small = _keep_results(body, sorted(live))
+        used = _used_inputs(small) | _used_inputs(condition)
         fed = {i - consts for i in used if i >= consts}
         if fed <= live:
             break
         live |= fed
     kept = [i for i in range(len(node.args)) if i in used or i - consts in live]
     attrs = {
-        "condition": _taking(condition, kept),
-        "body": _taking(small, kept),
+        "condition": _keep_inputs(condition, kept),
+        "body": _keep_inputs(small, kept),
         "consts": sum(i < consts for i in kept),
     }
     return node.graph.add(while_, [node.args[i] for i in kept], {**node.attrs, **attrs}), sorted(live)
 
 
-def _cond(node: Node, read: Sequence[int]) -> Pruned:
-    branches = {key: _giving(node.attrs[key], read) for key in ("then", "otherwise")}
-    kept = sorted(set().union(*map(_used, branches.values())))
-    small = {key: _taking(branch, kept) for key, branch in branches.items()}
+def _cond(node: Node, read: Sequence[int]) -> Replacement:
+    branches = {key: _keep_results(node.attrs[key], read) for key in ("then", "otherwise")}
+    kept = sorted(set().union(*map(_used_inputs, branches.values())))
+    small = {key: _keep_inputs(branch, kept) for key, branch in branches.items()}
     return node.graph.add(cond, [node.args[0], *[node.args[i + 1] for i in kept]], {**node.attrs, **small}), list(read)
 
 
-RULES: dict[Op, Callable[[Node, Sequence[int]], Pruned]] = {scan: _scan, while_: _while, cond: _cond}
+RULES: dict[Op, Callable[[Node, Sequence[int]], Replacement]] = {scan: _scan, while_: _while, cond: _cond}
 
 
-def _giving(body: Subgraph, outputs: Iterable[int]) -> Graph:
-    """A pruned copy of ``body`` with these of its results."""
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+def _keep_results(body: Subgraph, outputs: Iterable[int]) -> Graph:
+    """Copy ``body`` with the results ``outputs`` alone, and eliminate what they do not need."""
+    copy = body.copy()
     copy.outputs = {f"r{i}": copy.outputs[f"r{i}"] for i in outputs}
     dead_code(copy)
     return copy
 
 
-def _used(graph: Graph) -> set[int]:
-    """Which inputs the graph needs."""
+def _used_inputs(graph: Graph) -> set[int]:
+    """Return the positions of the inputs that the graph needs."""
     needed = set(graph.nodes())
     return {i for i, node in enumerate(graph.inputs.values()) if node in needed}
 
 
-def _taking(graph: Graph, kept: Sequence[int]) -> Subgraph:
-    """``graph`` with these of its inputs."""
+def _keep_inputs(graph: Graph, kept: Sequence[int]) -> Subgraph:
+    """Make a subgraph of ``graph`` with the inputs at the positions ``kept``."""
     names = list(graph.inputs)
     graph.inputs = {names[i]: graph.inputs[names[i]] for i in kept}
     return Subgraph(graph)

@@ -1,10 +1,10 @@
-"""Compute what depends on constants alone, in the type's own arithmetic. Bit-exact up to the op's own accuracy.
+"""Compute at build what depends on constants alone, in the arithmetic of its type. Bit-exact up to the op's accuracy.
 
     v0 = const(value=2.0)
     v1 = const(value=3.0)    =>    v2 = const(value=6.0)
     v2 = mul(v0, v1)
 
-A broadcast stays: it costs nothing and its result would be stored.
+A broadcast stays: it costs nothing, but a folded one would be stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
-def of_constants(node: Node) -> Node | None:
+def fold(node: Node) -> Node | None:
     """f(constant, constant) => constant"""
     if not node.args or not isinstance(node.type, Type) or node.op.name in ("broadcast", "random_bits"):
         return None
@@ -31,4 +31,4 @@ def of_constants(node: Node) -> Node | None:
 @pass_over("graphs")
 def fold_constants(graph: Graph) -> None:
     """Fold constants to a fixed point."""
-    rewrite(graph, {None: (of_constants,)})
+    rewrite(graph, {None: (fold,)})

@@ -1,12 +1,12 @@
-"""Move work out of loops: once before or after them instead of in every round. Reassociates.
+"""Move loop-invariant work out of loops, to run once before or after them. Reassociates.
 
     v3 = scan(w, h, x, ..)                      v3 = contract(x, w, spec=ab,cb->ac)
       r0 = tanh(h + contract(x, w))     =>      v4 = scan(h, v3, ..)
                                                   r0 = tanh(h + a1)
 
-Before the loop: what depends on its constants alone; products of its inputs with constants, as one product over all
-rounds, and what follows from those. After it: products with constants that only results need, and the sums over the
-rounds of gradients of weights, as one product whose summed label is the round.
+Work before the loop: what depends on its constants alone; products of its inputs with constants, as one product over
+all rounds, and what depends on these. Work after it: products with constants that only results need, and sums over the
+rounds of gradients of weights, as one product that sums over the label of the rounds.
 
     v5 = scan(zeros, dy, x, ..)                 v5 = contract(dy, x, spec=ab,ac->bc)
       r0 = s + contract(dy, x, ..)      =>      v6 = add(zeros, v5)
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, users
-from mlaot.ir.dims import assumed, product
+from mlaot.ir.dims import nominal, product
 from mlaot.ir.subgraph import inline
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -29,8 +30,6 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.transforms.batch import Value, batch_into
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
 
 @pass_over("graphs", after=("contract",))
 def hoist_invariants(graph: Graph) -> None:
@@ -38,17 +37,18 @@ def hoist_invariants(graph: Graph) -> None:
     done: set[Node] = set()
     while (node := next((n for n in reversed(graph.nodes()) if n.op is scan and n not in done), None)) is not None:
         readers = [n for n in graph.nodes() if n.op is result and n.arg(0) is node]
-        found = _hoisted(node)
-        done |= {node, *(value.arg(0) for value in found if value.op is result)}
+        values = _hoist(node)
+        done |= {node, *(value.arg(0) for value in values if value.op is result)}
         for reader in readers:
-            graph.forward(reader, found[reader.attrs["index"]])
+            graph.forward(reader, values[reader.attrs["index"]])
 
 
 @dataclass
 class _Loop:
-    """A scan taken apart: a copy of its body in which nodes are forwarded, and an operand for each of its inputs.
+    """The parts of a scan: a copy of its body in which nodes are forwarded, and an operand for each of its inputs.
 
-    ``known`` are results that need no loop; ``emitted`` what it gives in every round for those computed behind it.
+    ``outer_results`` need no loop; ``emitted`` are values that every round hands out for results computed after the
+    loop.
     """
 
     node: Node
@@ -57,7 +57,7 @@ class _Loop:
     carries: dict[Node, Node]
     xs: dict[Node, Node]
     outputs: list[Node]
-    known: dict[int, Node] = field(default_factory=dict)
+    outer_results: dict[int, Node] = field(default_factory=dict)
     emitted: dict[Node, None] = field(default_factory=dict)
 
     @property
@@ -66,28 +66,28 @@ class _Loop:
         return length
 
     def open_results(self) -> dict[int, Node]:
-        """The results that are still computed by the loop."""
-        return {i: node.find() for i, node in enumerate(self.outputs) if i not in self.known}
+        """Return the results that the loop still computes."""
+        return {i: node.find() for i, node in enumerate(self.outputs) if i not in self.outer_results}
 
     def nodes(self) -> list[Node]:
         self.body.outputs = {str(i): node for i, node in self.open_results().items()}
         return self.body.nodes()
 
     def available(self) -> set[Node]:
-        """What is known outside of the loop for all rounds."""
+        """Return the values that are known outside of the loop for all rounds."""
         return {*self.consts, *self.xs, *self.emitted}
 
-    def outside(self, wanted: Sequence[Node], emitted: Mapping[Node, Node] | None = None) -> list[Value]:
-        """Values in the graph around the loop, of all rounds where they differ; ``emitted`` is known of all rounds."""
-        known = {n: (a, False) for n, a in self.consts.items()}
-        known |= {n: (a, True) for n, a in (*self.xs.items(), *(emitted or {}).items())}
+    def outside(self, nodes: Sequence[Node], emitted: Mapping[Node, Node] | None = None) -> list[Value]:
+        """Compute values in the graph around the loop, for all rounds where they differ between rounds."""
+        operands = {n: (a, False) for n, a in self.consts.items()}
+        operands |= {n: (a, True) for n, a in (*self.xs.items(), *(emitted or {}).items())}
         part = Graph("outside")
-        copies = {n: part.input(f"a{i}", n.type) for i, n in enumerate(known)}
+        copies = {n: part.input(f"a{i}", n.type) for i, n in enumerate(operands)}
         for n in self.body.nodes():
             if n not in copies and all(a.find() in copies for a in n.args):
                 copies[n] = part.copy(n, [copies[a.find()] for a in n.args])
-        part.outputs = {str(i): copies[n.find()] for i, n in enumerate(wanted)}
-        return batch_into(self.node.graph, part, list(known.values()), self.length)
+        part.outputs = {str(i): copies[n.find()] for i, n in enumerate(nodes)}
+        return batch_into(self.node.graph, part, list(operands.values()), self.length)
 
     def enter(self, nodes: Sequence[Node]) -> None:
         """Compute nodes of the body outside; they become inputs of it."""
@@ -97,116 +97,116 @@ class _Loop:
             (self.xs if varies else self.consts)[new] = value
 
 
-def _hoisted(node: Node) -> list[Node]:
-    """The results of a scan, computed better."""
+def _hoist(node: Node) -> list[Node]:
+    """Compute the results of a scan with work moved before and after it."""
     body, consts, carries = (node.attrs[key] for key in ("body", "consts", "carries"))
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy: Graph = body.copy()
     inputs, args = list(copy.inputs.values()), [a.find() for a in node.args]
     pairs = list(zip(inputs, args, strict=True))
     parts = (dict(pairs[:consts]), dict(pairs[consts : consts + carries]), dict(pairs[consts + carries :]))
     loop = _Loop(node, copy, *parts, [n.find() for n in copy.outputs.values()])
-    _constant_carries(loop)
-    _invariants(loop)
-    _products_of_inputs(loop)
-    _known_results(loop)
+    _move_constant_carries(loop)
+    _move_invariants(loop)
+    _move_input_products(loop)
+    _move_stored_results(loop)
     sums = _sums(loop)
     late = _late_results(loop, sums)
-    return _rebuilt(loop, sums, late)
+    return _rebuild(loop, sums, late)
 
 
-def _constant_carries(loop: _Loop) -> None:
-    """A carry that stays as it is, is a constant."""
-    for i, (given, start) in enumerate(list(loop.carries.items())):
-        if loop.outputs[i] is given:
-            loop.consts[given] = loop.known[i] = start
+def _move_constant_carries(loop: _Loop) -> None:
+    """Make a constant of each carry that no round changes."""
+    for i, (carry, start) in enumerate(list(loop.carries.items())):
+        if loop.outputs[i] is carry:
+            loop.consts[carry] = loop.outer_results[i] = start
 
 
-def _carried(loop: _Loop) -> list[Node]:
+def _varying_carries(loop: _Loop) -> list[Node]:
     return [n for n in loop.carries if n not in loop.consts]
 
 
 def _reachable(nodes: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
-    """The sources and what depends on them, of ``nodes`` in their order."""
-    found = set(sources)
+    """Return the sources and all of ``nodes`` that depend on them."""
+    reached = set(sources)
     for n in nodes:
-        if any(a.find() in found for a in n.args):
-            found.add(n)
-    return found
+        if any(a.find() in reached for a in n.args):
+            reached.add(n)
+    return reached
 
 
 def _frontier(loop: _Loop, inside: set[Node]) -> list[Node]:
-    """The values of ``inside`` that other nodes, or results, read."""
-    found: dict[Node, None] = {}
+    """List the values of ``inside`` that other nodes, or results, read."""
+    values: dict[Node, None] = {}
     nodes = loop.nodes()
     read = [a for n in nodes if n not in inside for a in n.args]
     for a in (*read, *loop.open_results().values()):
         base = base_of(a)
         if base in inside and isinstance(base.type, Type) and not (is_stored(base) or is_free(base)):
-            found[base] = None
-    return list(found)
+            values[base] = None
+    return list(values)
 
 
-def _invariants(loop: _Loop) -> None:
-    """What depends on constants alone."""
+def _move_invariants(loop: _Loop) -> None:
+    """Move what depends on constants alone before the loop."""
     nodes = loop.nodes()
-    varying = _reachable(nodes, (*_carried(loop), *loop.xs))
+    varying = _reachable(nodes, (*_varying_carries(loop), *loop.xs))
     loop.enter(_frontier(loop, {n for n in nodes if n not in varying}))
 
 
-def _products_of_inputs(loop: _Loop) -> None:
-    """Products of inputs with constants, and what follows from those and depends on no carry."""
+def _move_input_products(loop: _Loop) -> None:
+    """Move products of inputs with constants before the loop, and what depends on these but on no carry."""
     nodes = loop.nodes()
-    late = _reachable(nodes, (*_carried(loop), *[n for n in nodes if n.op.draws]))
-    varying = _reachable(nodes, (*_carried(loop), *loop.xs))
+    late = _reachable(nodes, (*_varying_carries(loop), *[n for n in nodes if n.op.draws]))
+    varying = _reachable(nodes, (*_varying_carries(loop), *loop.xs))
     products = [n for n in nodes if n not in late and _is_product(n, varying)]
     loop.enter(_frontier(loop, _reachable(nodes, products) - late))
 
 
 def _is_product(node: Node, varying: set[Node]) -> bool:
-    """Whether a node is a product of something that varies with something that does not."""
+    """Tell whether a node is a product of something that varies with something that does not."""
     if node.op is not red.contract:
         return False
     first, second, out = red.parse_spec(node.attrs["spec"])
     return bool(set(first + second) - set(out)) and (node.arg(0) in varying) != (node.arg(1) in varying)
 
 
-def _known_results(loop: _Loop) -> None:
-    """Results that are a constant, or an input, as they are or as a view."""
+def _move_stored_results(loop: _Loop) -> None:
+    """Take results that are a constant or an input, or a view of one, from outside of the loop."""
     outside = {*loop.consts, *loop.xs}
-    found = {i: n for i, n in loop.open_results().items() if i >= len(loop.carries) and base_of(n) in outside}
-    for i, (value, varies) in zip(found, loop.outside(list(found.values())), strict=True):
-        loop.known[i] = value if varies else lift(value, loop.length)
+    sources = {i: n for i, n in loop.open_results().items() if i >= len(loop.carries) and base_of(n) in outside}
+    for i, (value, varies) in zip(sources, loop.outside(list(sources.values())), strict=True):
+        loop.outer_results[i] = value if varies else lift(value, loop.length)
 
 
 def _sums(loop: _Loop) -> dict[int, Node]:
-    """Carries that only add up what can be added up after the loop; what each of them adds in a round."""
+    """Find carries that are sums which can be added up after the loop; return the summand of each."""
     used = users(loop.nodes())
     outputs = list(loop.open_results().values())
-    found: dict[int, Node] = {}
-    for i, given in enumerate(loop.carries):
+    summands: dict[int, Node] = {}
+    for i, carry in enumerate(loop.carries):
         total = loop.outputs[i].find()
-        if i in loop.known or total.op is not ew.add or total.type.dtype.kind != "f" or len(total.args) != 2:
+        if i in loop.outer_results or total.op is not ew.add or total.type.dtype.kind != "f" or len(total.args) != 2:
             continue
-        if len(used[given]) != 1:
+        if len(used[carry]) != 1:
             continue
-        if given in outputs or outputs.count(total) > 1 or used[total] or given not in (total.arg(0), total.arg(1)):
+        if carry in outputs or outputs.count(total) > 1 or used[total] or carry not in (total.arg(0), total.arg(1)):
             continue
-        found[i] = total.arg(1) if total.arg(0) is given else total.arg(0)
-    given_out = loop.available() | {n for i, n in loop.open_results().items() if i >= len(loop.carries)}
+        summands[i] = total.arg(1) if total.arg(0) is carry else total.arg(0)
+    outer = loop.available() | {n for i, n in loop.open_results().items() if i >= len(loop.carries)}
     while True:
-        operands = {base_of(a) for part in found.values() for p in _products(part) for a in p.args}
-        known = given_out | operands
-        kept = {i: part for i, part in found.items() if _is_addable(part, known) and _is_worth(part, given_out)}
-        if len(kept) == len(found):
+        operands = {base_of(a) for part in summands.values() for p in _products(part) for a in p.args}
+        available = outer | operands
+        kept = {i: part for i, part in summands.items() if _is_addable(part, available) and _is_worth(part, outer)}
+        if len(kept) == len(summands):
             break
-        found = kept
-    read = {base_of(n) for part in found.values() for n in _leaves(part)}
+        summands = kept
+    read = {base_of(n) for part in summands.values() for n in _leaves(part)}
     loop.emitted |= dict.fromkeys(n for n in loop.nodes() if n in read and n not in loop.available())
-    return found
+    return summands
 
 
 def _leaves(part: Node) -> list[Node]:
-    """What the sum of a value over all rounds is computed from."""
+    """List the values from which the sum of ``part`` over all rounds is computed."""
     if part.op in (red.contract, red.sum_):
         return [a.find() for a in part.args]
     if part.op is ew.add or part.op.linear:
@@ -215,7 +215,7 @@ def _leaves(part: Node) -> list[Node]:
 
 
 def _products(part: Node) -> list[Node]:
-    """The products that a sum consists of."""
+    """List the products that a sum consists of."""
     if part.op is red.contract:
         return [part]
     if part.op is ew.add or part.op.linear:
@@ -223,88 +223,88 @@ def _products(part: Node) -> list[Node]:
     return []
 
 
-def _is_addable(part: Node, known: set[Node]) -> bool:
-    """Whether the sum of a value over all rounds can be computed from ``known``."""
-    if part.op is red.contract or base_of(part) in known:
+def _is_addable(part: Node, available: set[Node]) -> bool:
+    """Tell whether the sum of a value over all rounds can be computed from ``available`` values."""
+    if part.op is red.contract or base_of(part) in available:
         return True
     if part.op is ew.add or part.op.linear:
-        return all(_is_addable(a.find(), known) for a in part.args)
-    return part.op is red.sum_ and base_of(part.arg(0)) in known
+        return all(_is_addable(a.find(), available) for a in part.args)
+    return part.op is red.sum_ and base_of(part.arg(0)) in available
 
 
-def _is_worth(part: Node, known: set[Node]) -> bool:
-    """Whether the operands to be kept of each round are no more than what would be added in it."""
-    operands = {base_of(a) for p in _products(part) for a in p.args} - known
+def _is_worth(part: Node, available: set[Node]) -> bool:
+    """Tell whether the operands to keep of each round take at most twice the room of the summand."""
+    operands = {base_of(a) for p in _products(part) for a in p.args} - available
     return sum(_size(n) for n in operands) <= 2 * _size(part)
 
 
 def _size(node: Node) -> int:
-    return assumed(product(node.type.shape))
+    return nominal(product(node.type.shape))
 
 
 def _late_results(loop: _Loop, sums: Mapping[int, Node]) -> dict[int, Node]:
-    """Results that need products with constants for nothing but themselves."""
+    """Find results that alone need products with constants, so that these can follow the loop."""
     nodes = loop.nodes()
     needed = set(loop.emitted)
     needed |= {n for i, n in loop.open_results().items() if i < len(loop.carries) and i not in sums}
     for n in reversed(nodes):
         if n in needed:
             needed |= {a.find() for a in n.args}
-    varying = _reachable(nodes, (*_carried(loop), *loop.xs))
+    varying = _reachable(nodes, (*_varying_carries(loop), *loop.xs))
     products = [n for n in nodes if n not in needed and _is_product(n, varying)]
-    behind = _reachable(nodes, products) - needed if products else set()
-    late = {i: n for i, n in loop.open_results().items() if i >= len(loop.carries) and n in behind}
-    if any(n.op.draws for n in behind):
+    dependent = _reachable(nodes, products) - needed if products else set()
+    late = {i: n for i, n in loop.open_results().items() if i >= len(loop.carries) and n in dependent}
+    if any(n.op.draws for n in dependent):
         return {}
-    read = {base_of(a) for n in behind for a in n.args}
+    read = {base_of(a) for n in dependent for a in n.args}
     fixed = {n for n in nodes if n not in varying}
-    loop.emitted |= dict.fromkeys(n for n in nodes if n in read - behind - fixed and n not in loop.available())
+    loop.emitted |= dict.fromkeys(n for n in nodes if n in read - dependent - fixed and n not in loop.available())
     return late
 
 
-def _rebuilt(loop: _Loop, sums: dict[int, Node], late: dict[int, Node]) -> list[Node]:
-    """The loop without what was moved, what comes behind it, and all results in their order."""
+def _rebuild(loop: _Loop, sums: dict[int, Node], late: dict[int, Node]) -> list[Node]:
+    """Build the smaller loop and the work that follows it; return all results in their order."""
     graph, later = loop.node.graph, {**sums, **late}
     kept = [i for i in loop.open_results() if i not in later]
     carried = [i for i in kept if i < len(loop.carries)]
     outputs = [loop.outputs[i].find() for i in kept]
-    behind = [n for n in loop.emitted if n not in outputs[len(carried) :]]
+    emitted = [n for n in loop.emitted if n not in outputs[len(carried) :]]
     starts = [(n, a) for i, (n, a) in enumerate(loop.carries.items()) if i in carried]
     inputs = [*((n, a) for n, a in loop.consts.items()), *starts, *loop.xs.items()]
     rounds = Graph(loop.body.name)
     rounds.inputs = {f"a{i}": n for i, (n, _) in enumerate(inputs)}
-    rounds.outputs = {f"r{i}": n for i, n in enumerate((*outputs, *behind))}
-    found: dict[int, Node] = dict(loop.known)
-    given: dict[Node, Node] = {}
+    rounds.outputs = {f"r{i}": n for i, n in enumerate((*outputs, *emitted))}
+    by_index: dict[int, Node] = dict(loop.outer_results)
+    stacks: dict[Node, Node] = {}
     if rounds.outputs:
         body = Subgraph.of(rounds.name, [n.type for n, _ in inputs], lambda to, args: inline(rounds, args, to))
         attrs = {"body": body, "consts": len(loop.consts), "carries": len(carried)}
-        made = results(graph.add(scan, [a for _, a in inputs], {**loop.node.attrs, **attrs}))
-        found |= dict(zip(kept, made, strict=False))
-        stacked = zip((*outputs[len(carried) :], *behind), made[len(carried) :], strict=True)
-        given = {n: value for n, value in stacked if n in loop.emitted}
+        loop_results = results(graph.add(scan, [a for _, a in inputs], {**loop.node.attrs, **attrs}))
+        by_index |= dict(zip(kept, loop_results, strict=False))
+        stacked = zip((*outputs[len(carried) :], *emitted), loop_results[len(carried) :], strict=True)
+        stacks = {n: value for n, value in stacked if n in loop.emitted}
     loop.body.outputs = {str(i): n for i, n in enumerate(loop.outputs)}
     for i, part in sums.items():
-        start, total = list(loop.carries.values())[i], _summed(loop, part, given)
-        found[i] = total if number(start) == 0 else ew.add(start, total)
-    values = loop.outside(list(late.values()), given)
-    found |= {i: value for i, (value, _) in zip(late, values, strict=True)}
-    return [found[i] for i in range(len(loop.outputs))]
+        start, total = list(loop.carries.values())[i], _sum_rounds(loop, part, stacks)
+        by_index[i] = total if number(start) == 0 else ew.add(start, total)
+    values = loop.outside(list(late.values()), stacks)
+    by_index |= {i: value for i, (value, _) in zip(late, values, strict=True)}
+    return [by_index[i] for i in range(len(loop.outputs))]
 
 
-def _summed(loop: _Loop, part: Node, given: dict[Node, Node]) -> Node:
-    """The sum of a value over all rounds."""
+def _sum_rounds(loop: _Loop, part: Node, stacks: dict[Node, Node]) -> Node:
+    """Compute the sum of a value over all rounds."""
     part = part.find()
     if part.op is ew.add or part.op.linear:
-        return part.op(*[_summed(loop, a.find(), given) for a in part.args], **part.attrs)
+        return part.op(*[_sum_rounds(loop, a.find(), stacks) for a in part.args], **part.attrs)
     if part.op is not red.contract:
         axes = (0, *[a + 1 for a in part.attrs["axes"]]) if part.op is red.sum_ else (0,)
-        ((value, varies),) = loop.outside([part.arg(0) if part.op is red.sum_ else part], given)
+        ((value, varies),) = loop.outside([part.arg(0) if part.op is red.sum_ else part], stacks)
         return red.sum_(value if varies else lift(value, loop.length), axes=axes)
     first, second, out = red.parse_spec(part.attrs["spec"])
-    (a, a_varies), (b, b_varies) = loop.outside([part.arg(0), part.arg(1)], given)
+    (a, a_varies), (b, b_varies) = loop.outside([part.arg(0), part.arg(1)], stacks)
     if a_varies and b_varies:
-        new = next(c for c in LETTERS if c not in part.attrs["spec"])
+        new = next(c for c in ascii_lowercase if c not in part.attrs["spec"])
         return red.contract(a, b, spec=f"{new}{first},{new}{second}->{out}")
     a = red.sum_(a, axes=(0,)) if a_varies else a
     b = red.sum_(b, axes=(0,)) if b_varies else b

@@ -1,14 +1,13 @@
-"""What a caller's integers may be where they are indices, noted by entry and input. Bit-exact.
+"""Note for each entry and input which of its integers are indices, and their ranges. Bit-exact.
 
 v0 = input(label) : i64[batch]                             v0 = input(label) : i64[batch]    # 0 to 9, ignored -100
 v1 = index(v0, size=10, ignored=-100) : i64[batch]    =>
 v2 = equal(broadcast(v1), broadcast(0..9))                 v2 = equal(broadcast(v0), broadcast(0..9))
 
-An index is a caller's as long as it has only been moved: through slices, transposes and reshapes, parts of stacks and
-concatenations, other dtypes, and into the body of a scan. What is computed otherwise is the model's own, for which the
-op says what it does; so is what a branch of ``cond`` or a ``while`` reads, which may be there so that it is not read
-out of range. The ranges are those of the entries as they were derived: later passes may put anything in the place of
-an index.
+An index is a caller's as long as ops only move it: slices, transposes and reshapes, stacks and concatenations, casts,
+and the body of a scan. Other indices are the model's own, and the op defines what happens out of range. So are indices
+in a branch of ``cond`` or in a ``while``, which may be there to avoid reading out of range. The ranges are those of the
+entries as they were derived, since later passes may replace an index by anything.
 """
 
 from __future__ import annotations
@@ -35,44 +34,45 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
 
-Box = tuple[Span | None, ...]  # of each axis the elements that are indices, None for all
+Box = tuple[Span | None, ...]  # the elements of each axis that are indices, None for all
 Part = tuple[Node, Box]
-PARTS, STEPS = 64, 10_000  # of one index that are followed one by one, and in all: the rest counts as computed
+# The parts of one index that are followed, and all steps: an index beyond these bounds counts as computed.
+PARTS, STEPS = 64, 10_000
 
 
 @pass_over("module", after=("entries",))
 def index_ranges(module: Module) -> None:
     """Note the ranges of all entries, then remove every ``index``."""
     for name, graph in module.graphs.items():
-        found: dict[str, list[IndexRange]] = {}
+        by_input: dict[str, list[IndexRange]] = {}
         # Training in tiles reads rows that it computes, but reads the inputs as the loss does.
         loss = module.graphs.get("loss") if name == "train_step" else None
         for source in (graph, loss):
-            for node, range_ in () if source is None else _given(source):
+            for node, range_ in () if source is None else _indexed_inputs(source):
                 key = str(node.attrs["name"])
                 if key not in module.slots:
-                    found[key] = _joined(found.get(key, []), range_)
-        module.ranges[name] = {key: tuple(sorted(ranges, key=_narrowness)) for key, ranges in found.items()}
+                    by_input[key] = _join(by_input.get(key, []), range_)
+        module.ranges[name] = {key: tuple(sorted(ranges, key=_narrowness)) for key, ranges in by_input.items()}
     for graph in module.graphs.values():
-        everywhere(_unmark, graph)
+        everywhere(_remove_indices, graph)
 
 
 def _narrowness(range_: IndexRange) -> float:
-    """Golden vectors draw for one range after the other, so the narrowest comes last."""
+    """Sort the narrowest range last: golden vectors draw for one range after the other."""
     return -range_.size if isinstance(range_.size, int) else 1
 
 
-def indices_are_noted(node: Node) -> Node | None:
+def remove_index(node: Node) -> Node | None:
     """index(x) => x"""
     return node.arg(0)
 
 
-def _unmark(graph: Graph) -> None:
-    rewrite(graph, {index: (indices_are_noted,)})
+def _remove_indices(graph: Graph) -> None:
+    rewrite(graph, {index: (remove_index,)})
 
 
-def _joined(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
-    """One range more, within another of the same elements where that is one range again."""
+def _join(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
+    """Add a range to a list; merge it with one of the same elements where the two are one range."""
     for i, old in enumerate(ranges):
         same = old.box == new.box and old.ignored == new.ignored
         if same and (old.size == new.size or (isinstance(old.size, int) and isinstance(new.size, int))):
@@ -82,47 +82,47 @@ def _joined(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
     return [*ranges, new]
 
 
-def _given(graph: Graph) -> Iterator[tuple[Node, IndexRange]]:
-    """Inputs of a graph that are indices, with their ranges."""
+def _indexed_inputs(graph: Graph) -> Iterator[tuple[Node, IndexRange]]:
+    """Yield the inputs of a graph that are indices, with their ranges."""
     for node in graph.nodes():
         if node.op.index is not None:
-            wanted = node.op.index.range(*[a.find().type for a in node.args], **node.attrs)
-            if wanted is not None:
-                yield from _followed(node.arg(node.op.index.argument), (), wanted)
+            index_range = node.op.index.range(*[a.find().type for a in node.args], **node.attrs)
+            if index_range is not None:
+                yield from _follow(node.arg(node.op.index.argument), (), index_range)
         elif node.op is ctl.scan:
             body, consts, carries = node.attrs["body"].graph, node.attrs["consts"], node.attrs["carries"]
             places = {inner: i for i, inner in enumerate(body.inputs.values())}
-            for inner, range_ in _given(body):
+            for inner, range_ in _indexed_inputs(body):
                 i, box = places[inner], range_.box
                 if i >= consts + carries and box:
                     box = (None, *box)
-                yield from _followed(node.arg(i), box, range_)
+                yield from _follow(node.arg(i), box, range_)
 
 
-def _followed(node: Node, box: Box, wanted: IndexRange) -> Iterator[tuple[Node, IndexRange]]:
-    """The inputs that the elements ``box`` of a value are elements of."""
-    pending, seen = [(node.find(), box)], set[tuple[Node, Box]]()
-    while pending and len(seen) < STEPS:
+def _follow(node: Node, box: Box, index_range: IndexRange) -> Iterator[tuple[Node, IndexRange]]:
+    """Yield the inputs whose elements are the elements ``box`` of a value, with the range of these."""
+    pending, visited = [(node.find(), box)], set[tuple[Node, Box]]()
+    while pending and len(visited) < STEPS:
         node, box = pending.pop()
-        box = _plain(box, node.type.shape)
-        if (node, box) in seen or node.type.dtype.kind == "b":
+        box = _canonical_box(box, node.type.shape)
+        if (node, box) in visited or node.type.dtype.kind == "b":
             continue
-        seen.add((node, box))
+        visited.add((node, box))
         if node.op is st.input_:
-            yield node, IndexRange(wanted.size, wanted.wraps, wanted.ignored, box)
+            yield node, IndexRange(index_range.size, index_range.wraps, index_range.ignored, box)
         elif node.op in CUTS or node.op.moves or node.op in (stop_gradient, ew.cast):
-            cut = CUTS.get(node.op, _kept)(node, box or (None,) * node.type.rank)
+            cut = CUTS.get(node.op, _kept_axes)(node, box or (None,) * node.type.rank)
             pending += [(a.find(), part) for a, part in cut]
 
 
-def _plain(box: Box, shape: tuple[Dim, ...]) -> Box:
-    """A box in one form: steps forwards, None for all of an axis, nothing for all elements."""
-    spans = [_forwards(span, n) for span, n in zip(box, shape, strict=False)]
+def _canonical_box(box: Box, shape: tuple[Dim, ...]) -> Box:
+    """Write a box in one form: positive steps, None for all of an axis, an empty box for all elements."""
+    spans = [_ascending(span, n) for span, n in zip(box, shape, strict=False)]
     return tuple(spans) if any(spans) else ()
 
 
-def _forwards(span: Span | None, extent: Dim) -> Span | None:
-    """The same elements of an axis in ascending order."""
+def _ascending(span: Span | None, extent: Dim) -> Span | None:
+    """Return the same elements of an axis in ascending order."""
     if span is None:
         return None
     start, count, step = span
@@ -133,13 +133,13 @@ def _forwards(span: Span | None, extent: Dim) -> Span | None:
     return None if (start, count, step) == (0, extent, 1) else (start, count, step)
 
 
-def _noted(node: Node, box: Box) -> Iterator[Part]:
-    if node.attrs["size"] is not None:  # else it is read in a branch
+def _index(node: Node, box: Box) -> Iterator[Part]:
+    if node.attrs["size"] is not None:  # without a size, it is read in a branch
         yield node.arg(0), box
 
 
-def _kept(node: Node, box: Box) -> Iterator[Part]:
-    """All arguments, cut along the axes that are kept; nothing is known of what is cut along others."""
+def _kept_axes(node: Node, box: Box) -> Iterator[Part]:
+    """Yield all arguments, cut along the axes that the op keeps; none for a cut along other axes."""
     axes = axes_of(node)
     kept = {label for labels in axes.args for label in labels} - axes.whole
     if not any(span for label, span in zip(axes.result, box, strict=True) if label in axes.whole):
@@ -147,8 +147,8 @@ def _kept(node: Node, box: Box) -> Iterator[Part]:
             yield a, tuple(box[axes.result.index(c)] if c in kept and c in axes.result else None for c in labels)
 
 
-def _within(start: Dim, step: int, span: Span) -> Span:
-    """Elements of a slice as those of what it is a slice of."""
+def _compose(start: Dim, step: int, span: Span) -> Span:
+    """Return the elements ``span`` of a slice as elements of what is sliced: start + (a + i b) step."""
     return start + span[0] * step, span[1], span[2] * step
 
 
@@ -156,14 +156,14 @@ def _slice(node: Node, box: Box) -> Iterator[Part]:
     cuts = zip(*[node.attrs[key] for key in ("start", "size", "step")], strict=True)
     yield (
         node.arg(0),
-        tuple(_within(start, step, span or (0, size, 1)) for (start, size, step), span in zip(cuts, box, strict=True)),
+        tuple(_compose(start, step, span or (0, size, 1)) for (start, size, step), span in zip(cuts, box, strict=True)),
     )
 
 
 def _reshape(node: Node, box: Box) -> Iterator[Part]:
     x = node.arg(0)
     groups = regrouped(x.type.shape, node.type.shape) if any(box) else ()
-    choices: list[list[dict[int, Span | None]]] = []  # of each group that is cut, its parts by axis of x
+    choices: list[list[dict[int, Span | None]]] = []  # for each group that is cut, its parts by axis of x
     for before, after in groups or ():
         cut, sizes = [box[i] for i in after], [node.type.shape[i] for i in after]
         if any(cut):
@@ -176,42 +176,43 @@ def _reshape(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
-    """A part of several axes as runs of their elements in row-major order; none where they are not known."""
+    """Split a part of several axes into runs in row-major order; return none where these are not known."""
+    # Element (i, j, ..) lies at sum_k (start_k + i_k step_k) strides_k, where strides_k is the product of later sizes.
     spans = [span or (0, n, 1) for span, n in zip(cut, sizes, strict=True)]
-    behind = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
-    start = sum((span[0] * n for span, n in zip(spans, behind, strict=True)), start=0)
+    strides = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
+    start = sum((span[0] * n for span, n in zip(spans, strides, strict=True)), start=0)
     many = [i for i, span in enumerate(spans) if span[1] != 1]
     if many and spans[many[0]][2] == 1 and not any(cut[many[0] + 1 :]):
-        return [(start, spans[many[0]][1] * behind[many[0]], 1)]
+        return [(start, spans[many[0]][1] * strides[many[0]], 1)]
     last = many.pop() if many else len(sizes) - 1
-    outer, step = [_steps(spans[i], behind[i]) for i in many], behind[last]
-    if not isinstance(step, int) or any(found is None for found in outer):
+    outer, step = [_offsets(spans[i], strides[i]) for i in many], strides[last]
+    if not isinstance(step, int) or any(offsets is None for offsets in outer):
         return []
-    rows = list(islice(iterproduct(*[found or () for found in outer]), PARTS + 1))
+    rows = list(islice(iterproduct(*[offsets or () for offsets in outer]), PARTS + 1))
     return [(start + sum(row), spans[last][1], spans[last][2] * step) for row in rows] if len(rows) <= PARTS else []
 
 
-def _steps(span: Span, behind: Dim) -> range | None:
-    """How far the elements of an axis lie behind the first of them, where that is known."""
-    count, step = span[1], span[2] * behind
+def _offsets(span: Span, stride: Dim) -> range | None:
+    """Return how far the elements of a span lie behind its first one, where that is known."""
+    count, step = span[1], span[2] * stride
     return range(0, count * step, step) if isinstance(count, int) and isinstance(step, int) else None
 
 
 def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
-    """A run of elements in row-major order as parts of several axes; none where they are not known."""
+    """Split a run of row-major elements into parts of several axes; return none where these are not known."""
     if len(sizes) == 1:
         return [(run,)]
-    behind = product(tuple(sizes[1:]))
+    row_size = product(tuple(sizes[1:]))
     start, count, step = run
-    if not (isinstance(behind, int) and behind > 0 and isinstance(start, int) and isinstance(step, int)):
+    if not (isinstance(row_size, int) and row_size > 0 and isinstance(start, int) and isinstance(step, int)):
         return []
-    row, place = start // behind, start % behind
-    if isinstance(count, int) and row == (start + (count - 1) * step) // behind:  # in one row
+    row, place = start // row_size, start % row_size  # of its first element; element i lies i * step further
+    if isinstance(count, int) and row == (start + (count - 1) * step) // row_size:  # in one row
         return [((row, 1, 1), *rest) for rest in _split((place, count, step), sizes[1:])]
-    if step % behind == 0:  # one of each row
-        return [((row, count, step // behind), *rest) for rest in _split((place, 1, 1), sizes[1:])]
-    if step == 1 and place == 0 and isinstance(count, int) and count % behind == 0:  # whole rows
-        return [((row, count // behind, 1), *[None] * (len(sizes) - 1))]
+    if step % row_size == 0:  # one of each row
+        return [((row, count, step // row_size), *rest) for rest in _split((place, 1, 1), sizes[1:])]
+    if step == 1 and place == 0 and isinstance(count, int) and count % row_size == 0:  # whole rows
+        return [((row, count // row_size, 1), *[None] * (len(sizes) - 1))]
     if not isinstance(count, int) or count > PARTS:
         return []
     return [part for i in range(count) for part in _split((start + i * step, 1, 1), sizes)]
@@ -232,13 +233,13 @@ def _take(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _elements(span: Span) -> list[int] | None:
-    """The elements of a part of an axis, where they are known."""
+    """List the elements of a span, where they are known."""
     start, count, step = span
     return [start + i * step for i in range(count)] if isinstance(start, int) and isinstance(count, int) else None
 
 
 def _gather(node: Node, box: Box) -> Iterator[Part]:
-    """Only the rows at places that are constants are moved; computed ones choose."""
+    """Yield the rows that constant indices read. Rows at computed places are chosen, not moved."""
     x, places, lead = node.arg(0), node.arg(1), node.attrs["lead"]
     rank, n = places.type.rank, x.type.shape[lead]
     if places.op is st.broadcast and all(axis >= lead for axis in places.attrs["axes"]):  # the same for all examples
@@ -254,7 +255,7 @@ def _gather(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _runs(places: list[int]) -> Iterator[Span]:
-    """Ascending numbers as runs of equal steps."""
+    """Split ascending numbers into runs of equal steps."""
     while places:
         step = places[1] - places[0] if len(places) > 1 else 1
         count = next((i for i, place in enumerate(places) if place != places[0] + i * step), len(places))
@@ -271,7 +272,7 @@ def _stack(node: Node, box: Box) -> Iterator[Part]:
     axis = node.attrs.get("axis", 0)
     rest = (*box[:axis], *box[axis + 1 :])
     for i, a in enumerate(node.args):
-        if _meeting(box[axis], i, 1) is not None:
+        if _intersect(box[axis], i, 1) is not None:
             yield a, rest
 
 
@@ -279,14 +280,14 @@ def _concat(node: Node, box: Box) -> Iterator[Part]:
     axis, at = node.attrs.get("axis", 0), 0
     for a in map(Node.find, node.args):
         size = a.type.shape[axis]
-        found = (None,) if box[axis] is None else _meeting(box[axis], at, size)
-        if found is not None:
-            yield a, (*box[:axis], *found, *box[axis + 1 :])
+        meeting = (None,) if box[axis] is None else _intersect(box[axis], at, size)
+        if meeting is not None:
+            yield a, (*box[:axis], *meeting, *box[axis + 1 :])
         at = at + size
 
 
-def _meeting(span: Span | None, at: Dim, size: Dim) -> tuple[Span | None] | None:
-    """What a part of an axis, ``size`` elements from ``at`` on, has of a span; None for nothing, or where unknown."""
+def _intersect(span: Span | None, at: Dim, size: Dim) -> tuple[Span | None] | None:
+    """Cut a span to the ``size`` elements from ``at`` on; return None for no elements, or unknown ones."""
     if span is None:
         return (None,)
     elements = _elements(span)
@@ -301,9 +302,9 @@ def _pad(node: Node, box: Box) -> Iterator[Part]:
         yield node.arg(0), ()
 
 
-# Ops that pick elements along an axis; through others, a box goes as their axes are kept.
+# Ops that pick elements along an axis; other ops map a box by the axes that they keep.
 CUTS: dict[Op, Callable[[Node, Box], Iterator[Part]]] = {
-    index: _noted,
+    index: _index,
     st.slice_: _slice,
     st.reshape: _reshape,
     st.take: _take,

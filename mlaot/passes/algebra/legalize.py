@@ -1,4 +1,4 @@
-"""What lowering expects: one reduced axis at a time where the last is among them, and roots that a kernel computes.
+"""Make graphs legal for lowering: the last axis is reduced on its own, and a kernel computes each root.
 
     v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
     return y=x                    =>    v2 = sum(v1, axes=(0,))
@@ -34,19 +34,19 @@ def last_axis_first(node: Node) -> Node | None:
     axes, last = node.attrs["axes"], node.arg(0).type.rank - 1
     if not is_reduction(node) or len(axes) < 2 or last not in axes or is_narrow(node.arg(0).type.shape):
         return None
-    if node.op is red.sum_ and _is_whole(node.arg(0).type):
+    if node.op is red.sum_ and _has_full_rows(node.arg(0).type):
         return None
     return node.op(node.op(node.arg(0), axes=(last,)), axes=tuple(a for a in axes if a != last))
 
 
-def _is_whole(x: Type) -> bool:
-    """Whether all rows are whole vectors, which one kernel adds up over any axes."""
+def _has_full_rows(x: Type) -> bool:
+    """Tell whether all rows are full vectors, which one kernel adds up over any axes."""
     row = x.shape[-1] if all(isinstance(d, int) for d in x.shape) else 1
     return row * x.dtype.itemsize % LINE == 0
 
 
 def store_operands(node: Node) -> Node | None:
-    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): these kernels read memory, not free scalars"""
+    """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): their kernels read memory, not free scalars"""
     if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
         return None
     args = [a.find() for a in node.args]
@@ -56,20 +56,20 @@ def store_operands(node: Node) -> Node | None:
 
 
 def gather_vectors(node: Node) -> Node | None:
-    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors want elements side by side, and w is far larger"""
+    """contract(w, x[:, 0]) => contract(w, copy(x[:, 0])): vectors load adjacent elements, and w is far larger"""
     args = [a.find() for a in node.args]
     sizes = [product(a.type.shape) for a in args]
     if not all(isinstance(size, int) for size in sizes):
         return None
     largest = max(int(size) for size in sizes)
-    apart = [GATHERED_BY * int(size) <= largest and _is_apart(a) for a, size in zip(args, sizes, strict=True)]
-    if not any(apart):
+    strided = [GATHERED_BY * int(size) <= largest and _is_strided(a) for a, size in zip(args, sizes, strict=True)]
+    if not any(strided):
         return None
-    return node.op(*[ew.copy(a) if far else a for a, far in zip(args, apart, strict=True)], **node.attrs)
+    return node.op(*[ew.copy(a) if far else a for a, far in zip(args, strided, strict=True)], **node.attrs)
 
 
-def _is_apart(node: Node) -> bool:
-    """A view that cuts the last axis of something, so that the elements along another one do not lie side by side."""
+def _is_strided(node: Node) -> bool:
+    """Tell whether a view cuts the last axis of its source, so that other neighbours are not adjacent."""
     while is_view(node) and node.args:
         below = node.arg(0)
         if node.op is st.slice_ and node.type.rank and _cuts_last(node.attrs["step"], node.type, below.type):
@@ -78,13 +78,13 @@ def _is_apart(node: Node) -> bool:
     return False
 
 
-def _cuts_last(step: tuple[int, ...], part: Type, whole: Type) -> bool:
-    return step[-1] != 1 or part.shape[-1] == 1 != whole.shape[-1]
+def _cuts_last(step: tuple[int, ...], part: Type, source: Type) -> bool:
+    return step[-1] != 1 or part.shape[-1] == 1 != source.shape[-1]
 
 
 @pass_over("graphs", after=("upcast", "sparse_products", "winograd", "split_gates", "delayed_updates"))
 def legalize(graph: Graph) -> None:
-    """Make ``graph`` fit for lowering."""
+    """Rewrite ``graph`` into the forms that lowering expects."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
     stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
@@ -92,6 +92,6 @@ def legalize(graph: Graph) -> None:
     rewrite(graph, {red.contract: (gather_vectors,)})
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
-            found, value = node.find(), root_of(node)
-            if is_view(value) or is_stored(base_of(found)) or is_free(found):
-                roots[name] = ew.copy(found)
+            result, value = node.find(), root_of(node)
+            if is_view(value) or is_stored(base_of(result)) or is_free(result):
+                roots[name] = ew.copy(result)

@@ -1,4 +1,4 @@
-"""Arguments and results of an entry have dtypes that a caller can hand over: bfloat16 has no buffer format. Bit-exact.
+"""Make bfloat16 arguments and results of entries float32, as bfloat16 has no buffer format. Bit-exact.
 
 v0 = input(name=x) : bf16[4]    =>    v0 = input(name=x) : f32[4]
                                       v1 = cast(v0) : bf16[4]

@@ -1,10 +1,11 @@
-"""Division by what is the same in many elements becomes one division and many products, where the setting
-``fast_division`` allows it. Reassociates (one rounding more), and where the reciprocal overflows, so does the product.
+"""Division by a broadcast value becomes one division and many products, where the setting ``fast_division`` allows it.
+
+Reassociates (one rounding more); where the reciprocal overflows, so does the product.
 
 v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
 v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
 
-Quotients that are then rounded to whole numbers stay: next to a half the last bit would decide.
+Quotients that an op then rounds to whole numbers stay: close to a half, the last bit would decide.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mlaot.ops.base import full_like
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 
-WHOLE = (rounding.round_, rounding.floor, rounding.ceil, rounding.trunc)
+ROUNDINGS = (rounding.round_, rounding.floor, rounding.ceil, rounding.trunc)
 
 
 def divide_once(node: Node) -> Node | None:
@@ -30,26 +31,26 @@ def divide_once(node: Node) -> Node | None:
 
 
 def is_rounding(node: Node) -> bool:
-    """Whether a node makes whole numbers of floats."""
-    return node.op in WHOLE or (node.op is ew.cast and node.type.dtype.kind in "iu")
+    """Tell whether a node makes whole numbers of floats."""
+    return node.op in ROUNDINGS or (node.op is ew.cast and node.type.dtype.kind in "iu")
 
 
-def rounded(graph: Graph) -> set[Node]:
-    """What is rounded to whole numbers."""
-    found = set()
+def rounded_nodes(graph: Graph) -> set[Node]:
+    """Return the nodes whose values are rounded to whole numbers."""
+    nodes = set()
     for node in graph.nodes():
         if is_rounding(node):
             below = node.arg(0)
             while below.op is ew.cast:
                 below = below.arg(0)
-            found.add(below)
-    return found
+            nodes.add(below)
+    return nodes
 
 
 @pass_over("graphs", after=("raise_tensors",), when=lambda o: o.fast_division and not o.deterministic)
 def reciprocal(graph: Graph) -> None:
     """Apply the rule of this file to every quotient."""
-    whole = rounded(graph)
+    rounded = rounded_nodes(graph)
     for node in graph.nodes():
-        if node.op is ew.div and node not in whole and (found := divide_once(node)) is not None:
-            graph.forward(node, found)
+        if node.op is ew.div and node not in rounded and (product := divide_once(node)) is not None:
+            graph.forward(node, product)

@@ -18,12 +18,13 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.ops.kinds import changes_unit_axes
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 
 
 def number(node: Node) -> float | None:
-    """The value of a constant that is the same in every element, or None."""
+    """Return the value of a constant that is the same in every element, or None."""
     node = node.find()
     while node.op is st.broadcast:
         node = node.arg(0)
@@ -47,19 +48,14 @@ def one_argument(node: Node) -> Node | None:
     return node.arg(0) if len(node.args) == 1 else None
 
 
-def times_one(node: Node) -> Node | None:
-    """x * 1 => x"""
+def by_one(node: Node) -> Node | None:
+    """x * 1 => x, x / 1 => x"""
     return node.arg(0) if number(node.arg(1)) == 1 else None
 
 
 def times_minus_one(node: Node) -> Node | None:
     """x * -1 => -x"""
     return ew.neg(node.arg(0)) if number(node.arg(1)) == -1 else None
-
-
-def divided_by_one(node: Node) -> Node | None:
-    """x / 1 => x"""
-    return node.arg(0) if number(node.arg(1)) == 1 else None
 
 
 def minus_zero(node: Node) -> Node | None:
@@ -112,13 +108,8 @@ def trivial_power(node: Node) -> Node | None:
     return None
 
 
-def same_cast(node: Node) -> Node | None:
-    """cast to its own type => x"""
-    return node.arg(0) if node.arg(0).type == node.type else None
-
-
-def broadcast_to_itself(node: Node) -> Node | None:
-    """broadcast that adds no axis => x"""
+def to_its_type(node: Node) -> Node | None:
+    """cast to its own dtype, or broadcast that adds no axis => x"""
     return node.arg(0) if node.arg(0).type == node.type else None
 
 
@@ -160,10 +151,7 @@ def compute_before_unit_axes(node: Node) -> Node | None:
 
 
 def _adds_unit_axes(node: Node) -> bool:
-    if node.op is not st.reshape or node.type.rank <= node.arg(0).type.rank:
-        return False
-    shapes = [[d for d in n.type.shape if d != 1] for n in (node, node.arg(0))]
-    return shapes[0] == shapes[1]
+    return node.op is st.reshape and node.type.rank > node.arg(0).type.rank and changes_unit_axes(node)
 
 
 def transpose_twice(node: Node) -> Node | None:
@@ -239,17 +227,17 @@ def pad_twice(node: Node) -> Node | None:
 
 RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.add: (one_argument, constant_on_the_right, plus_negative),
-    ew.mul: (constant_on_the_right, times_one, times_minus_one),
+    ew.mul: (constant_on_the_right, by_one, times_minus_one),
     ew.is_equal: (constant_on_the_right,),
     ew.maximum: (one_argument, constant_on_the_right, maximum_with_zero),
     ew.minimum: (one_argument, constant_on_the_right),
     ew.sub: (minus_zero, minus_negative),
-    ew.div: (divided_by_one,),
+    ew.div: (by_one,),
     ew.neg: (double_negative,),
     ew.relu: (relu_of_relu,),
     ew.pow_: (trivial_power,),
-    ew.cast: (same_cast,),
-    st.broadcast: (broadcast_to_itself, broadcast_twice),
+    ew.cast: (to_its_type,),
+    st.broadcast: (to_its_type, broadcast_twice),
     st.transpose: (transpose_twice,),
     st.reshape: (reshape_twice,),
     st.take: (take_everything,),

@@ -1,12 +1,12 @@
-"""Products with what is declared sparse pass over its zeros. Reassociates.
+"""Products with values that are declared sparse skip their zeros. Reassociates.
 
     v1 = sparse(mul(cast(x), c))                    v5 = sparse_dot(x, w, axis=1)
     v2 = contract(v1, w, spec=ac,bc->ab)      =>    v2 = mul(v5, c)
     v3 = contract(g, v1, spec=ca,cb->ab)            v6 = neg(mul(mul(g, c), lr))
     v4 = sub(w, mul(v3, lr))                        v4 = sparse_add(w, x, v6, axis=1)
 
-Factors that are the same for all elements move to the dense side, so that kernels read the sparse one as it is given.
-Whatever else reads a sparse value reads it as any other.
+Scalar factors move to the dense operand, so that kernels read the sparse one as the caller passes it. Other ops read
+a sparse value as any other.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from mlaot.passes.rewrite import rewrite
 
 @pass_over("graphs", after=("entries", "contract"))
 def sparse_products(graph: Graph) -> None:
-    """Find the products, then the sums that they go into; forget what remains of the declarations."""
+    """Rewrite the products, then the sums that they go into; remove the declarations that remain."""
     if not any(node.op is sparse for node in graph.nodes()):
         return
-    rewrite(graph, {red.contract: (product,)})
+    rewrite(graph, {red.contract: (multiply_sparse,)})
     used = users(graph.nodes())
 
-    def accumulated(node: Node) -> Node | None:
+    def accumulate(node: Node) -> Node | None:
         """w - lr * (0 + x g) => w + x (-lr g), in the place of w"""
         if len(node.args) != 2:
             return None
         for base, term in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
             inner, factors = term, [] if node.op is ew.add else [_minus_one(node)]
-            while (found := _scaled(inner)) is not None and len(used.get(inner, ())) == 1:
-                inner, factors = found[0], [*factors, found[1]]
+            while (scaled := _split_factor(inner)) is not None and len(used.get(inner, ())) == 1:
+                inner, factors = scaled[0], [*factors, scaled[1]]
             if inner.op is sparse_add and is_free(inner.arg(0)) and len(used.get(inner, ())) == 1:
                 return sparse_add(base, inner.arg(1), _times(inner.arg(2), factors), axis=inner.attrs["axis"])
             if node.op is ew.sub:
                 break
         return None
 
-    rewrite(graph, {ew.add: (accumulated,), ew.sub: (accumulated,)})
+    rewrite(graph, {ew.add: (accumulate,), ew.sub: (accumulate,)})
     rewrite(graph, {sparse: (forget,)})
 
 
@@ -56,24 +56,24 @@ def forget(node: Node) -> Node | None:
     return node.arg(0)
 
 
-def product(node: Node) -> Node | None:
+def multiply_sparse(node: Node) -> Node | None:
     """contract(sparse(x), w) => sparse_dot(x, w), or sparse_add(0, x, w) where of x the last axis is kept alone"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     if node.type.dtype.name not in VECTORS:
         return None
     for i in (0, 1):
         x, other = labels[i], labels[1 - i]
-        found = _declared(node.arg(i)) if x and len(set(x)) == len(x) else None
-        if found is None or not isinstance(node.arg(i).type.shape[-1], int):
+        source = _sparse_source(node.arg(i)) if x and len(set(x)) == len(x) else None
+        if source is None or not isinstance(node.arg(i).type.shape[-1], int):
             continue
-        value, factors = found
+        value, factors = source
         lead, last, dense = x[:-1], x[-1], node.arg(1 - i)
         kept = [c for c in other if c not in x]
         if len(kept) != 1 or kept[0] not in out or len(set(other)) != len(other):
             continue
         if last not in out and set(other) == {last, *kept} and set(out) == {*lead, *kept}:
-            made = _times(sparse_dot(value, dense, axis=other.index(last)), factors)
-            return st.transpose(made, perm=tuple([*lead, *kept].index(c) for c in out))
+            result = _times(sparse_dot(value, dense, axis=other.index(last)), factors)
+            return st.transpose(result, perm=tuple([*lead, *kept].index(c) for c in out))
         if set(other) == {*lead, *kept} and set(out) == {last, *kept}:
             rows = st.transpose(dense, perm=tuple(other.index(c) for c in (*lead, *kept)))
             return sparse_add(full_like(node, 0.0), value, _times(rows, factors), axis=out.index(last))
@@ -83,28 +83,28 @@ def product(node: Node) -> Node | None:
 Factor = tuple[Op, Node]  # a scalar that a value is multiplied with, or divided by
 
 
-def _declared(node: Node) -> tuple[Node, list[Factor]] | None:
-    """What a sparse value is made of, and its factors, where it is declared so."""
+def _sparse_source(node: Node) -> tuple[Node, list[Factor]] | None:
+    """Return the value behind a declaration of sparsity, and its factors; None for other nodes."""
     factors: list[Factor] = []
     declared = False
     while True:
         if node.op is sparse:
             node, declared = node.arg(0), True
-        elif (found := _scaled(node)) is not None:
-            node, factors = found[0], [*factors, found[1]]
+        elif (scaled := _split_factor(node)) is not None:
+            node, factors = scaled[0], [*factors, scaled[1]]
         elif node.op is ew.cast and node.type.dtype.name in VECTORS and node.arg(0).type.dtype.name in LOADED:
-            inner = _declared(node.arg(0))
+            inner = _sparse_source(node.arg(0))
             if inner is None and not declared:
                 return None
             return node.arg(0) if inner is None or inner[1] else inner[0], factors
-        elif node.op is st.reshape and (inner := _declared(node.arg(0))) is not None:
+        elif node.op is st.reshape and (inner := _sparse_source(node.arg(0))) is not None:
             return st.reshape(inner[0], shape=node.type.shape), [*factors, *inner[1]]
         else:
             return (node, factors) if declared else None
 
 
-def _scaled(node: Node) -> tuple[Node, Factor] | None:
-    """``x`` and the scalar of x * scalar, x / scalar or -x."""
+def _split_factor(node: Node) -> tuple[Node, Factor] | None:
+    """Split x * scalar, x / scalar or -x into ``x`` and the factor."""
     if node.op is ew.neg:
         return node.arg(0), _minus_one(node)
     if node.op in (ew.mul, ew.div):
@@ -120,7 +120,7 @@ def _minus_one(node: Node) -> Factor:
 
 
 def _times(node: Node, factors: list[Factor]) -> Node:
-    """A value times the product of its factors, by the product of its divisors."""
+    """Multiply a value by the product of its factors and divide it by the product of its divisors."""
     for op in (ew.mul, ew.div):
         scalars = [scalar for kind, scalar in factors if kind is op]
         if scalars:

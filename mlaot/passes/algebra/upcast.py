@@ -1,14 +1,14 @@
-"""float16 and bfloat16 are stored narrow and computed in float32, where every op rounds its result. Bit-exact.
+"""Upcast float16 and bfloat16: they are stored in 16 bits, computed in float32, and rounded after every op. Bit-exact.
 
     v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
     v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
                                         v4 = round_f16(mul(v2, v3)) : f32[4]
                                         v5 = cast(add(v4, v2)) : f16[4]
 
-What is computed is handed on in float32, but rounded to a number that 16 bits hold, as the cast does that stores it: no
-result depends on what else is stored. Sums and contractions add up in float32 and round once. Ops that only
-move values leave them narrow, unless what they move was computed and is computed with; what is repeated or padded is
-widened before that.
+Computed values stay float32, but each op rounds them to a number that 16 bits hold, as the cast that stores them does.
+So no result depends on which values are stored. Sums and contractions accumulate in float32 and round once. Ops that
+only move values stay in 16 bits, unless they lie between two computations; repeated or padded values are upcast before
+that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LOOKS = (st.broadcast, st.transpose, st.reshape, st.slice_, st.window, st.pad)
 
 @pass_over("graphs", after=("entries", "port_dtypes"))
 def upcast(graph: Graph) -> None:
-    """Rewrite arithmetic on float16 and bfloat16."""
-    wide: dict[Node, Node] = {}  # what a narrow node was before it was rounded
+    """Rewrite arithmetic on float16 and bfloat16 to float32, rounded after each op."""
+    wide: dict[Node, Node] = {}  # the float32 value of each narrow node
     for node in graph.nodes():
         if isinstance(node.type, TupleType) or not (_is_arithmetic(node) or _is_choice(node, wide)):
             continue
-        args = [_widened(a.find(), wide) for a in node.args]
+        args = [_upcast(a.find(), wide) for a in node.args]
         attrs = {k: f32 if _is_narrow(v) and node.op is not ew.cast else v for k, v in node.attrs.items()}
         result = graph.add(node.op, args, attrs)
         if node.type.dtype in NARROW:
@@ -63,23 +63,24 @@ def _is_narrow(value: Any) -> bool:
 
 
 def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
-    """Whether a node chooses among values of which one was computed."""
+    """Tell whether a node chooses among values of which one was computed."""
     return node.op is where and node.type.dtype in NARROW and any(_base(a.find()) in wide for a in node.args)
 
 
 def _base(node: Node) -> Node:
-    """What views look at."""
+    """Return the value behind views."""
     while node.op in LOOKS:
         node = node.arg(0)
     return node
 
 
-def _widened(node: Node, wide: dict[Node, Node]) -> Node:
+def _upcast(node: Node, wide: dict[Node, Node]) -> Node:
+    """Return the float32 value of a node; views of computed values are upcast below the view."""
     if node in wide:
         return wide[node]
     if node.type.dtype not in NARROW:
         return node
     if node.op in LOOKS and (node.op is not st.slice_ or _base(node) in wide):
-        args = [_widened(a.find(), wide) for a in node.args]
+        args = [_upcast(a.find(), wide) for a in node.args]
         return wide.setdefault(node, node.graph.add(node.op, args, node.attrs))
     return wide.setdefault(node, ew.cast(node, dtype=f32))

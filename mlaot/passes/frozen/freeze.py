@@ -1,12 +1,12 @@
-"""In a module with frozen weights, what depends on weights alone is computed at build. Reassociates.
+"""In a module with frozen weights, compute at build what depends on weights alone. Reassociates.
 
     v2 = contract(x, w) : f32[b,8]                 v2 = contract(x, folded0) : f32[b,8]
     v3 = sub(v2, mean)                    =>       v3 = add(v2, folded1)
     v4 = mul(v3, scale)
     v5 = add(v4, bias)
 
-A scale behind a product goes into its weights and shifts are gathered into one, so that a normalization with fixed
-statistics costs nothing. A value takes the place of the weights it is made of only if it is no larger than they are.
+A scale after a product is folded into its weights and shifts are added up, so that a normalization with fixed
+statistics costs nothing. A value replaces the weights that it is computed from only if it is no larger than they are.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def freeze(module: Module) -> None:
         return
     for graph in module.graphs.values():
         is_fixed = fixed_by(module)
-        readers = Counter({node: len(some) for node, some in users(graph.nodes()).items()})
+        readers = Counter({node: len(nodes) for node, nodes in users(graph.nodes()).items()})
 
-        def replaced(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
+        def move_readers(old: Node, new: Node, readers: Counter[Node] = readers) -> None:
             readers[new] += readers[old]
 
-        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), replaced)
+        rewrite(graph, rules(is_fixed, readers, magnitudes(module, graph)), move_readers)
         _compute(module, graph, is_fixed)
         _own_operands(module, graph)
 
 
 def fixed_by(module: Module) -> IsFixed:
-    """Whether a node depends on constants and weights alone."""
+    """Return a predicate that tells whether a node depends on constants and weights alone."""
     written = {name for graph in module.graphs.values() for name in graph.writes}
     weights = set(module.slots) - written
-    known: dict[Node, bool] = {}
+    memo: dict[Node, bool] = {}
 
     def is_leaf_fixed(node: Node) -> bool:
         return node.op is st.const or (node.op is st.input_ and node.attrs["name"] in weights)
@@ -73,51 +73,51 @@ def fixed_by(module: Module) -> IsFixed:
         while stack:
             top = stack[-1]
             args = [a.find() for a in top.args]
-            if top in known or not args or not isinstance(top.type, Type):
-                known.setdefault(top, is_leaf_fixed(top))
-            elif any(known.get(a) is False for a in args):
-                known[top] = False
-            elif unknown := [a for a in args if a not in known]:
+            if top in memo or not args or not isinstance(top.type, Type):
+                memo.setdefault(top, is_leaf_fixed(top))
+            elif any(memo.get(a) is False for a in args):
+                memo[top] = False
+            elif unknown := [a for a in args if a not in memo]:
                 stack += unknown
                 continue
             else:
-                known[top] = True
+                memo[top] = True
             stack.pop()
-        return known[node.find()]
+        return memo[node.find()]
 
     return is_fixed
 
 
 def magnitudes(module: Module, graph: Graph) -> Magnitude:
-    """The least absolute value of a fixed node that is not 0, and the largest: bounds, for products and quotients.
+    """Return a function that bounds a fixed node: its least absolute value that is not 0, and its largest.
 
-    What is not finite, and what is divided by 0, counts as infinite.
+    Numbers that are not finite, and divisions by 0, count as infinite.
     """
-    known: dict[Node, tuple[float, float]] = {}
+    memo: dict[Node, tuple[float, float]] = {}
     zeros: dict[Node, bool] = {}
 
     def magnitude(node: Node) -> tuple[float, float]:
-        node = behind_moves(node)
-        if node not in known:
-            args = [behind_moves(a) for a in node.args]
-            if node.op in (ew.mul, ew.div) and all(a in known for a in args):
-                (low, high), (least, most) = (known[a] for a in args)
-                known[node] = (low * least, high * most) if node.op is ew.mul else (low / most, high / least)
+        node = source_of(node)
+        if node not in memo:
+            args = [source_of(a) for a in node.args]
+            if node.op in (ew.mul, ew.div) and all(a in memo for a in args):
+                (low, high), (least, most) = (memo[a] for a in args)
+                memo[node] = (low * least, high * most) if node.op is ew.mul else (low / most, high / least)
                 if node.op is ew.div and zeros[args[1]]:
-                    known[node] = (low / most, np.inf)
+                    memo[node] = (low / most, np.inf)
                 zeros[node] = any(zeros[a] for a in args)
             else:
                 size = np.abs(fixed_values(module, graph, [node])[0].astype(np.float64))
                 zeros[node] = bool((size == 0).any())
                 size = np.where(np.isnan(size), np.inf, size)[size != 0]
-                known[node] = (float(size.min()), float(size.max())) if size.size else (1.0, 1.0)
-        return known[node]
+                memo[node] = (float(size.min()), float(size.max())) if size.size else (1.0, 1.0)
+        return memo[node]
 
     return magnitude
 
 
-def behind_moves(node: Node) -> Node:
-    """What a node moves elements of, or repeats."""
+def source_of(node: Node) -> Node:
+    """Return the value whose elements a node moves, repeats or negates."""
     node = node.find()
     while node.op in (st.broadcast, st.transpose, st.reshape, ew.neg):
         node = node.arg(0)
@@ -125,70 +125,70 @@ def behind_moves(node: Node) -> Node:
 
 
 def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) -> dict[Op | None, tuple[Rule, ...]]:
-    """The rules, for a module whose fixed nodes are known; a product that several nodes read is computed once."""
-    known: dict[Node, bool] = {}
+    """Make the rules for known fixed nodes; a product that several nodes read is computed once."""
+    affine: dict[Node, bool] = {}
 
     def parts(node: Node) -> tuple[Node, Node] | None:
-        """The argument that varies and the one that is fixed, where the first is made of a product with weights."""
+        """Split into the argument that varies, if it is a scaled product with weights, and the fixed one."""
         for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
             if is_fixed(y) and not is_fixed(x) and (node.op.commutative or x is node.arg(0)):
                 return (x, y) if is_affine(x) else None
         return None
 
     def is_affine(node: Node) -> bool:
-        """Whether a node that varies is a product with weights behind sums and products with what is fixed."""
+        """Tell whether a node is a product with weights, followed by sums and products with fixed values."""
         chain = []
-        while node not in known:
+        while node not in affine:
             is_step = node.op is red.contract or (node.op in AFFINE and len(node.args) == 2)
             if readers[node] > 1 or not is_step or is_fixed(node.arg(0)) == is_fixed(node.arg(1)):
-                known[node] = False
+                affine[node] = False
             elif node.op is red.contract:
-                known[node] = True
+                affine[node] = True
             else:
                 chain.append(node)
                 node = node.arg(int(is_fixed(node.arg(0))))
-        known.update(dict.fromkeys(chain, known[node]))
-        return known[node]
+        affine.update(dict.fromkeys(chain, affine[node]))
+        return affine[node]
 
-    def scaled(weights: Node, scale: Node, op: Op) -> Node | None:
-        """Weights times or by a scale, where no element becomes infinite or subnormal, or cannot be told to stay."""
-        found = op(weights, scale)
-        found = compute_before_broadcast(found) or found
-        if not isinstance(product(behind_moves(found).type.shape), int):
+    def scale_weights(weights: Node, scale: Node, op: Op) -> Node | None:
+        """Scale weights; None where an element gets infinite or subnormal, or its size is not known."""
+        result = op(weights, scale)
+        result = compute_before_broadcast(result) or result
+        if not isinstance(product(source_of(result).type.shape), int):
             return None
-        limits = np.finfo(found.type.dtype.numpy)
-        low, high = magnitude(found)
-        return found if float(limits.tiny) <= low and high <= float(limits.max) else None
+        limits = np.finfo(result.type.dtype.numpy)
+        low, high = magnitude(result)
+        return result if float(limits.tiny) <= low and high <= float(limits.max) else None
 
     def times_fixed(node: Node) -> Node | None:
         """contract(x, w) * s => contract(x, w * s), (x + b) * s => x * s + b * s; the same for quotients"""
-        found = parts(node) if len(node.args) == 2 else None
-        if found is None:
+        operands = parts(node) if len(node.args) == 2 else None
+        if operands is None:
             return None
-        x, scale = found
+        x, scale = operands
         if x.op is red.contract:
-            return _scaled(x, scale, is_fixed, lambda weights, spread: scaled(weights, spread, node.op))
+            return _scale_product(x, scale, is_fixed, lambda weights, spread: scale_weights(weights, spread, node.op))
         inner = parts(x)
         if inner is None:
             return None
         varying, other = inner
-        fixed = scaled(other, scale, node.op)
+        fixed = scale_weights(other, scale, node.op)
         if fixed is None:
             return None
         return ew.mul(varying, fixed) if x.op is ew.mul else x.op(node.op(varying, scale), fixed)
 
     def minus_fixed(node: Node) -> Node | None:
         """x - b => x + -b"""
-        found = parts(node)
-        return ew.add(found[0], ew.neg(found[1])) if found else None
+        operands = parts(node)
+        return ew.add(operands[0], ew.neg(operands[1])) if operands else None
 
     def plus_fixed(node: Node) -> Node | None:
         """(x + b) + c => x + (b + c)"""
-        found = parts(node) if len(node.args) == 2 else None
-        if found is None or found[0].op is not ew.add or len(found[0].args) != 2:
+        operands = parts(node) if len(node.args) == 2 else None
+        if operands is None or operands[0].op is not ew.add or len(operands[0].args) != 2:
             return None
-        inner = parts(found[0])
-        return ew.add(inner[0], ew.add(inner[1], found[1])) if inner else None
+        inner = parts(operands[0])
+        return ew.add(inner[0], ew.add(inner[1], operands[1])) if inner else None
 
     return {
         ew.mul: (times_fixed,),
@@ -199,8 +199,21 @@ def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) 
     }
 
 
-def _scaled(product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[Node, Node], Node | None]) -> Node | None:
-    """A contraction with its weights ``scaled`` by ``scale``, if that varies along labels of the weights alone."""
+def split_product(node: Node, is_fixed: IsFixed) -> tuple[Node, Node, str, str, str] | None:
+    """Return the varying and the fixed operand of a contraction, their labels and those of the result."""
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    match [is_fixed(a) for a in node.args]:
+        case [False, True]:
+            return node.arg(0), node.arg(1), first, second, out
+        case [True, False]:
+            return node.arg(1), node.arg(0), second, first, out
+    return None
+
+
+def _scale_product(
+    product_: Node, scale: Node, is_fixed: IsFixed, scale_weights: Callable[[Node, Node], Node | None]
+) -> Node | None:
+    """Scale the weights of a contraction, if ``scale`` varies along labels of the weights alone."""
     first, second, out = red.parse_spec(product_.attrs["spec"])
     i = 0 if is_fixed(product_.args[0]) else 1
     labels, weights = (first, second)[i], product_.arg(i)
@@ -212,14 +225,14 @@ def _scaled(product_: Node, scale: Node, is_fixed: IsFixed, scaled: Callable[[No
         return None
     order = sorted(range(len(places)), key=places.__getitem__)
     spread = st.broadcast(st.in_order(scale.arg(0), order), shape=weights.type.shape, axes=tuple(sorted(places)))
-    found = scaled(weights, spread)
-    if found is None:
+    scaled_weights = scale_weights(weights, spread)
+    if scaled_weights is None:
         return None
-    return red.contract(*[found if j == i else product_.arg(j) for j in (0, 1)], spec=product_.attrs["spec"])
+    return red.contract(*[scaled_weights if j == i else product_.arg(j) for j in (0, 1)], spec=product_.attrs["spec"])
 
 
 def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
-    """Values of fixed nodes that others read, as weights of their own."""
+    """Store as weights the fixed values that other nodes read."""
     wanted: dict[Node, None] = {}
     for node in graph.nodes():
         if not is_fixed(node):
@@ -229,12 +242,12 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
 
 
 def _own_operands(module: Module, graph: Graph) -> None:
-    """What products read of weights through views, and constants, as weights of their own.
+    """Store as weights what products read of weights through views, and constants that products read.
 
     Only such weights are stored as the product's kernel reads them best. The constants grow by a part at most.
     """
     is_fixed = fixed_by(module)
-    reads: dict[Node, dict[Node, list[Node]]] = {}  # by what views look at: each value that is read, and its readers
+    reads: dict[Node, dict[Node, list[Node]]] = {}  # by stored value: views of it and their readers
     for node in graph.nodes():
         for a in dict.fromkeys(a.find() for a in node.args):
             if not is_view(node) and is_stored(base_of(a)) and is_fixed(a):
@@ -247,13 +260,13 @@ def _own_operands(module: Module, graph: Graph) -> None:
 
 
 def _is_operand(graph: Graph, value: Node) -> bool:
-    """Whether products alone read a value, whose size is known."""
+    """Tell whether only products read a value, and its size is known."""
     is_sized = isinstance(value.type, Type) and isinstance(product(value.type.shape), int)
     return is_sized and all(i >= 0 and node.op in PRODUCTS for node, i in uses(graph, value))
 
 
 def _replace(module: Module, graph: Graph, reads: Mapping[Node, Iterable[Node]]) -> None:
-    """Make weights of values, for those that read them."""
+    """Store values as weights, and make their readers read these."""
     for value, number in zip(reads, fixed_values(module, graph, list(reads)), strict=True):
         weight = graph.input(add_weight(module, number, value.type.dtype), value.type, parameter=True)
         for node in reads[value]:
@@ -263,7 +276,7 @@ def _replace(module: Module, graph: Graph, reads: Mapping[Node, Iterable[Node]])
 
 
 def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
-    """Values of fixed nodes as weights of their own; as constants, if no weights are in them."""
+    """Store the values of fixed nodes: as weights, or as constants if no weights are in them."""
     wanted = [node for node in dict.fromkeys(node.find() for node in nodes) if node.args]
     if not wanted:
         return
@@ -276,7 +289,7 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
 
 
 def fixed_values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Array]:
-    """What fixed nodes are."""
+    """Evaluate fixed nodes."""
     wanted = [node.find() for node in nodes]
     copy, copies = copy_into(graph, wanted, "fixed")
     copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
@@ -295,7 +308,7 @@ def check_frozen(module: Module, key: str) -> None:
 
 
 def _is_worth(node: Node) -> bool:
-    """Whether the value is made of weights, and takes no more room than they do; ``fold`` sees to constants."""
+    """Tell whether a value is made of weights and is no larger than they are; ``fold_constants`` folds others."""
     if not isinstance(product(node.type.shape), int):
         return False
     weights: dict[Node, int] = {}
@@ -306,14 +319,14 @@ def _is_worth(node: Node) -> bool:
 
 
 def _bytes(node: Node) -> int:
-    """The room of a value; what is 16 bits wide and computed in 32 is stored in 16 again by the pass ``narrow``."""
+    """Return the size of a value in bytes. ``half_weights`` stores again in 16 bits what was upcast to 32."""
     size = product(node.type.shape)
     assert isinstance(size, int), f"bug in mlaot: {node} is fixed, but its size is not"
     return size * (4 if node.type.dtype in NARROW else node.type.dtype.itemsize)
 
 
 def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:
-    """The name of a weight with this value: one for equal values.
+    """Add a weight of this value, and return its name; equal values share a weight.
 
     ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.
     """

@@ -1,17 +1,17 @@
-"""Frozen float32 weights that only products read are stored in 16 bits, and widened as they are loaded.
+"""Frozen float32 weights that only products read are stored in 16 bits and converted as they are loaded.
 
     v1 = input(name=w) : f32[64,10]                v1 = input(name=w) : f32[64,10], stored as f16
     v2 = contract(v0, v1) : f32[b,10]      =>      v2 = contract(v0, v1) : f32[b,10]
 
-So are tables whose rows are gathered; the rows are widened behind that.
+So are tables of which rows are gathered; the rows are converted after that.
 
     v1 = input(name=w) : f32[1000,10]              v1 = input(name=w) : f16[1000,10]
     v2 = gather(v1, v0) : f32[b,10]        =>      v2 = gather(v1, v0) : f16[b,10]
                                                    v3 = cast(v2) : f32[b,10]
 
-What ``weights_dtype`` asks for changes results: the weights are rounded, once, at build. Where it asks for nothing,
-this is bit-exact: only weights are stored so whose numbers 16 bits hold, as those of a float16 network or of a
-quantized one. Constants of products become weights for it.
+With ``weights_dtype``, the pass changes results: it rounds the weights once, at build. Without it, the pass is
+bit-exact: it stores in 16 bits only weights whose numbers 16 bits hold, as those of a float16 network or of a quantized
+one. Constant operands of products become weights for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 @pass_over("module", after=("freeze", "quantize", "legalize"))
 def half_weights(module: Module) -> None:
-    """Round the weights of products to what ``weights_dtype`` says; without it, store those narrow that fit exactly."""
+    """Round weights to ``weights_dtype``; without it, store in 16 bits those that 16 bits hold exactly."""
     check_frozen(module, "weights_dtype")
     if not module.is_frozen:
         return
@@ -50,20 +50,20 @@ def half_weights(module: Module) -> None:
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
         if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
             continue
-        dtype = HALVES[module.options.weights_dtype] if module.options.weights_dtype else _holding(value)
+        dtype = HALVES[module.options.weights_dtype] if module.options.weights_dtype else _exact_half(value)
         if dtype is None:
             continue
-        module.parameters[name], module.narrow[name] = _rounded(module, name, value, dtype), dtype
+        module.parameters[name], module.narrow[name] = _round(module, name, value, dtype), dtype
         for node, _ in reads if is_table else ():
             _gather_narrow(node, dtype)
 
 
-def _holding(value: Array) -> DType | None:
-    """The dtype of 16 bits that holds all numbers of a weight."""
+def _exact_half(value: Array) -> DType | None:
+    """Return the dtype of 16 bits that holds all numbers of a weight."""
     if value.size < NARROW_ELEMENTS:
         return None
-    few = value.ravel()[:NARROW_ELEMENTS]  # most weights are told by these
-    return next((d for d in HALVES.values() if _holds(d, few) and _holds(d, value)), None)
+    sample = value.ravel()[:NARROW_ELEMENTS]  # enough to refuse most weights
+    return next((d for d in HALVES.values() if _holds(d, sample) and _holds(d, value)), None)
 
 
 def _holds(dtype: DType, value: Array) -> bool:
@@ -71,8 +71,8 @@ def _holds(dtype: DType, value: Array) -> bool:
         return np.array_equal(dtype.array(value).astype(np.float32), value)
 
 
-def _rounded(module: Module, name: str, value: Array, dtype: DType) -> Array:
-    """A weight's values in ``dtype``, as float32."""
+def _round(module: Module, name: str, value: Array, dtype: DType) -> Array:
+    """Round the values of a weight to ``dtype``; they stay float32."""
     with np.errstate(over="ignore"):
         rounded = dtype.array(value).astype(np.float32)
     if not np.isfinite(rounded).all():
@@ -94,7 +94,7 @@ def _gather_narrow(node: Node, dtype: DType) -> None:
 
 
 def _name_constants(module: Module, graph: Graph) -> None:
-    """Constant arrays that products read as weights, which are what can be stored narrow."""
+    """Make weights of constant arrays that only products read, since only weights are stored in 16 bits."""
     for node in graph.nodes():
         is_array = node.op is st.const and node.type.shape != () and node.type.dtype is f32
         if is_array and all(user.op is red.contract and i >= 0 for user, i in uses(graph, node)):

@@ -1,11 +1,11 @@
-"""One-hot rows times a table are rows of the table, and what is computed of each is computed of the table.
+"""One-hot rows times a table become rows of the table, and elementwise work on the rows becomes work on the table.
 
 v2 = cast(equal(broadcast(x), broadcast(0..256))) : f32[b,257]        v2 = where(0 <= x < 257, x, 257)
 v3 = contract(v2, w, spec=ab,bc->ac) : f32[b,64]                =>    v3 = gather(tanh(concat(w, 0)), v2)
 v4 = tanh(v3)
 
-Only with frozen weights, which are then made into the table at build, and where these are finite: a product with 0 is
-then 0. Exact but for the sign of zeros.
+Only with frozen weights, as the table is computed at build, and only where they are finite, so that a product with 0 is
+0. Exact but for the sign of zeros.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from mlaot.passes.rewrite import rewrite
 ELEMENTWISE = tuple(op for op in OPS.values() if op.elementwise and op is not cmp.where)
 
 
-def looked_up(module: Module, node: Node) -> Node | None:
+def gather_rows(module: Module, node: Node) -> Node | None:
     """contract(one-hot, w) => gather(concat(w, 0), index)"""
     inputs, _, out = node.attrs["spec"].partition("->")
     if len(node.args) != 2:
         return None
     for hot, table in ((0, 1), (1, 0)):
         labels, rows = (inputs.split(",")[i] for i in (hot, table))
-        found = _one_hot(node.arg(hot))
-        if found is None or not _is_finite(module, node.arg(table)):
+        one_hot = _one_hot(node.arg(hot))
+        if one_hot is None or not _is_finite(module, node.arg(table)):
             continue
-        index, axis, classes = found
+        index, axis, classes = one_hot
         label = labels[axis]
-        rest = rows.replace(label, "")
-        looked = labels.replace(label, "")
-        if label in out or label not in rows or set(rest) & set(looked) or out != looked + rest:
+        row_labels = rows.replace(label, "")
+        index_labels = labels.replace(label, "")
+        if label in out or label not in rows or set(row_labels) & set(index_labels) or out != index_labels + row_labels:
             continue
         weight = np.moveaxis(module.parameters[node.arg(table).attrs["name"]], rows.index(label), 0)
-        wide = np.concatenate([weight, np.zeros_like(weight[:1])])
-        w = node.graph.input(add_weight(module, wide), node.type.with_shape(wide.shape), parameter=True)
-        return gather(w, _inside(index, classes), lead=0)
+        extended = np.concatenate([weight, np.zeros_like(weight[:1])])
+        w = node.graph.input(add_weight(module, extended), node.type.with_shape(extended.shape), parameter=True)
+        return gather(w, _index_or_zeros(index, classes), lead=0)
     return None
 
 
 def _one_hot(node: Node) -> tuple[Node, int, int] | None:
-    """What is compared with 0, 1, 2.. along which axis, and with how many."""
+    """Return the index, the axis and the number of classes of a one-hot encoding; None for other nodes."""
     if node.op is not ew.cast or node.arg(0).op is not cmp.equal:
         return None
     sides = [node.arg(0).arg(0), node.arg(0).arg(1)]
@@ -66,43 +66,43 @@ def _one_hot(node: Node) -> tuple[Node, int, int] | None:
             continue
         (axis,) = numbers.attrs["axes"]
         values = numbers.arg(0).attrs["value"].array
-        others = tuple(a for a in range(rank) if a != axis)
-        if x.attrs["axes"] == others and (values == np.arange(values.size)).all():
+        kept = tuple(a for a in range(rank) if a != axis)
+        if x.attrs["axes"] == kept and (values == np.arange(values.size)).all():
             return x.arg(0), axis, values.size
     return None
 
 
 def _is_finite(module: Module, node: Node) -> bool:
-    """Whether a node is a weight without inf and nan."""
+    """Tell whether a node is a weight without infinities and nan."""
     if node.op is not st.input_ or node.type.dtype.kind != "f":
         return False
     weight = module.parameters.get(node.attrs["name"])
     return weight is not None and bool(np.isfinite(weight).all())
 
 
-def _inside(index: Node, classes: int) -> Node:
-    """The index, or that of the row of zeros."""
+def _index_or_zeros(index: Node, classes: int) -> Node:
+    """Return the index where it is in range, else that of the row of zeros."""
     zero, end = full_like(index, 0), full_like(index, classes)
     return cmp.where(bitwise_and(cmp.less_equal(zero, index), cmp.less(index, end)), index, end)
 
 
-def tabulated(is_fixed: IsFixed, node: Node) -> Node | None:
-    """f(gather(t, index), weights) => gather(f(t, weights), index), where t is smaller than what is looked up"""
-    found = [a.find() for a in node.args if a.find().op is gather]
-    if not found or len({(g.arg(1), g.arg(0).type.shape) for g in found}) != 1 or found[0].attrs["lead"]:
+def compute_table(is_fixed: IsFixed, node: Node) -> Node | None:
+    """f(gather(t, index), weights) => gather(f(t, weights), index), where t has fewer rows than the result"""
+    gathers = [a.find() for a in node.args if a.find().op is gather]
+    if not gathers or len({(g.arg(1), g.arg(0).type.shape) for g in gathers}) != 1 or gathers[0].attrs["lead"]:
         return None
-    index, table = found[0].arg(1), found[0].arg(0)
-    if any(g.attrs["lead"] or not is_fixed(g.arg(0)) for g in found) or not _is_smaller(table, index):
+    index, table = gathers[0].arg(1), gathers[0].arg(0)
+    if any(g.attrs["lead"] or not is_fixed(g.arg(0)) for g in gathers) or not _is_smaller(table, index):
         return None
     args = []
     for a in map(Node.find, node.args):
         if a.op is gather:
             args.append(a.arg(0))
             continue
-        behind = index.type.rank
-        if a.op is not st.broadcast or not is_fixed(a.arg(0)) or any(axis < behind for axis in a.attrs["axes"]):
+        rank = index.type.rank
+        if a.op is not st.broadcast or not is_fixed(a.arg(0)) or any(axis < rank for axis in a.attrs["axes"]):
             return None
-        axes = tuple(axis - behind + 1 for axis in a.attrs["axes"])
+        axes = tuple(axis - rank + 1 for axis in a.attrs["axes"])
         args.append(st.broadcast(a.arg(0), shape=table.type.shape, axes=axes))
     return gather(node.op(*args, **node.attrs), index, lead=0)
 
@@ -118,15 +118,15 @@ def one_hot_gather(module: Module) -> None:
     if not module.is_frozen:
         return
 
-    def find(node: Node) -> Node | None:
-        return looked_up(module, node)
+    def gather_table(node: Node) -> Node | None:
+        return gather_rows(module, node)
 
     for graph in module.graphs.values():
-        rewrite(graph, {red.contract: (find,)})
+        rewrite(graph, {red.contract: (gather_table,)})
     is_fixed = fixed_by(module)  # the tables, too
 
-    def tabulate(node: Node) -> Node | None:
-        return tabulated(is_fixed, node)
+    def compute_in_table(node: Node) -> Node | None:
+        return compute_table(is_fixed, node)
 
     for graph in module.graphs.values():
-        rewrite(graph, dict.fromkeys(ELEMENTWISE, (tabulate,)))
+        rewrite(graph, dict.fromkeys(ELEMENTWISE, (compute_in_table,)))

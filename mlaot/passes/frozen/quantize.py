@@ -1,4 +1,4 @@
-"""Products with frozen float32 weights are computed with bytes, where the setting ``quantize`` asks for it.
+"""Compute products with frozen float32 weights in 8-bit integers, where the setting ``quantize`` asks for it.
 
     v1 = input(name=w) : f32[784,10]           v1 = input(name=folded0) : i32[196,10]
     v2 = contract(v0, v1) : f32[b,10]    =>    v2 = quantize(v0 * 255) : u8[b,784]
@@ -6,14 +6,14 @@
                                                v4 = mul(v3, 0.00012..) : f32[b,10]
 
 Changes results. Weights are signed bytes, w = s q with a scale s for each output channel. Activations are unsigned
-ones, x = t (q - z): where there is a sample, t and z are those of the range that its inputs give; else t is found in
-each call, for each row of its own, and z is 128, or 0 for what is never negative. (Jacob et al., Quantization and
-Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
+bytes, x = t (q - z): with a sample, t and z follow from the range that its inputs give; else each call computes t for
+each row, and z is 128, or 0 for values that are never negative. (Jacob et al., Quantization and Training of Neural
+Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
-Products of what is of bytes already, as in quantized ONNX models, are computed so without a setting: there, sums are
-exact before they are rounded to float32, and nothing else changes.
+Products of values that are bytes already, as in quantized ONNX models, need no setting: their sums are exact before
+they are rounded to float32, and nothing else changes.
 
-What lies between a value and the product that reads it, such as the windows of a convolution, looks at bytes then.
+Moves between a value and the product, such as the windows of a convolution, then move bytes.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values
+from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import BYTES_EXTENT
 
-ROWS = 32  # of a sample, at a time
-SOME = 16  # weights along each axis that are summed, to find their scale by
-NEARLY = 1e-3  # as far from a whole number as float32 makes whole numbers up to 128, at most
+ROWS = 32  # of a sample, in one evaluation
+SAMPLED = 16  # weights along each summed axis, on which a scale is tried before it is on all
+TOLERANCE = 1e-3  # the largest distance to whole numbers up to 128 that rounding to float32 causes
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
-OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # moves that name extents, to which none can be added before them
+OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # their attributes fix extents, so that no padding may precede
 
 Range = tuple[float, float]
-# Bytes with the axis of words as the last, which of them 0 is, the step from one to the next, and a factor of results.
+# Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
 Bytes = tuple[Node, int | Node, float, Node | None]
-Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in itself
+Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in its result
 
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product with weights ``w`` reads: ``base``, along whose ``axis`` four neighbours make a word.
+    """The operands of a product with weights ``w``: ``base``, along whose ``axis`` four neighbours make a word.
 
-    ``steps`` are what it is seen by, ``label`` is that axis in the product. ``kept``: axes of the base that are axes of
-    the result and nothing else, and which.
+    ``steps`` are the moves from the base to the product, where ``label`` is that axis. ``kept`` pairs axes of the base
+    that are axes of the result and nothing else with these.
     """
 
     product: Node
@@ -79,26 +79,26 @@ class Factor:
 
 @pass_over("module", after=("freeze", "blocked_layout"))
 def quantize(module: Module) -> None:
-    """Products with bytes in all entries."""
+    """Compute the products with frozen weights of all entries with bytes."""
     check_frozen(module, "quantize")
     if not module.is_frozen:
         return
     is_fixed, count = fixed_by(module), 0
     for graph in module.graphs.values():
-        found = [(f, coded(f.base)) for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
-        factors = [(f, codes) for f, codes in found if module.options.quantize or codes is not None]
+        candidates = [(f, find_codes(f.base)) for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
+        factors = [(f, codes) for f, codes in candidates if module.options.quantize or codes is not None]
         values = fixed_values(module, graph, [f.w for f, _ in factors])
         ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.options.quantize else {}
         for (f, codes), value in zip(factors, values, strict=True):
             weights = integers(f, value) if codes is not None else None
             count += 1
             if codes is not None and weights is not None:
-                graph.forward(f.product, _product(module, f, _known(f, codes), *weights))
+                graph.forward(f.product, _product(module, f, _reuse_codes(f, codes), *weights))
             elif module.options.quantize:
-                known = ranges.get(f.base)
-                rounded, scale = _rounded(f, value)
-                module.quantized.append(_report(f, value, rounded * scale, known))
-                by = _of_range(f, known) if known else _of_each_row(f)
+                range_ = ranges.get(f.base)
+                rounded, scale = _round_weights(f, value)
+                module.quantized.append(_report(f, value, rounded * scale, range_))
+                by = _quantize_range(f, range_) if range_ else _quantize_rows(f)
                 graph.forward(f.product, _product(module, f, by, rounded, scale))
     if module.options.quantize and not count:
         raise MlaotError(
@@ -108,50 +108,50 @@ def quantize(module: Module) -> None:
 
 
 def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
-    """What a product is of, where bytes can stand for it."""
+    """Describe a product whose operands bytes can stand for; None for other nodes."""
     if node.op is not red.contract or node.type.dtype is not f32:
         return None
-    fixed = [is_fixed(a) for a in node.args]
-    if fixed[0] == fixed[1]:
+    operands = split_product(node, is_fixed)
+    if operands is None:
         return None
-    first, second, out = red.parse_spec(node.attrs["spec"])
-    x, w, labels, weight_labels = node.arg(0), node.arg(1), first, second
-    if fixed[0]:
-        x, w, labels, weight_labels = w, x, second, first
+    x, w, labels, weight_labels, out = operands
     sizes = dict(zip(weight_labels, w.type.shape, strict=True))
     summed = [c for c in weight_labels if c not in out]
-    made = [c for c in weight_labels if c in out and c not in labels]
+    channels = [c for c in weight_labels if c in out and c not in labels]
     if not all(isinstance(d, int) for d in sizes.values()) or set(labels) - {*out, *weight_labels}:
         return None
-    count, columns = (prod(int(sizes[c]) for c in some) for some in (summed, made))
+    count, columns = (prod(int(sizes[c]) for c in group) for group in (summed, channels))
     if not BYTES_EXTENT <= count <= q8.LONGEST or columns < BYTES_EXTENT // 2 or not set(summed) <= set(labels):
         return None
-    found = []
+    factors = []
     for label in summed:
-        base, axis, steps, kept = _seen(x, labels, label, out)
+        base, axis, steps, kept = _look_through(x, labels, label, out)
         if int(sizes[label]) >= BYTES_EXTENT:
-            found.append(Factor(node, w, labels, weight_labels, out, label, base, axis, steps, kept))
-    return max(found, key=lambda f: (f.axis == f.base.type.rank - 1, len(f.steps)), default=None)
+            factors.append(Factor(node, w, labels, weight_labels, out, label, base, axis, steps, kept))
+    return max(factors, key=lambda f: (f.axis == f.base.type.rank - 1, len(f.steps)), default=None)
 
 
-def _seen(
+def _look_through(
     x: Node, labels: str, label: str, out: str
 ) -> tuple[Node, int, tuple[Move, ...], tuple[tuple[int, int], ...]]:
-    """The value behind moves that leave an axis alone, the axis there, the moves, and what stays of other axes."""
+    """Look through moves that keep an axis separate from all others.
+
+    Return the value behind them, the axis there, the moves, and its other axes that are axes of the result.
+    """
     axis = labels.index(label)
     steps: list[Move] = []
     kept = {i: out.index(c) for i, c in enumerate(labels) if c in out}
     length = x.type.shape[axis]
     assert isinstance(length, int)
-    while (x.op not in OF_A_SHAPE or length % 4 == 0) and (before := _before(x, axis)) is not None:
-        kept = {i: place for a, place in kept.items() if (i := _before(x, a)) is not None}
+    while (x.op not in OF_A_SHAPE or length % 4 == 0) and (before := _source_axis(x, axis)) is not None:
+        kept = {i: place for a, place in kept.items() if (i := _source_axis(x, a)) is not None}
         steps.append((x, before, axis))
         x, axis = x.arg(0), before
     return x, axis, tuple(reversed(steps)), tuple(sorted(kept.items()))
 
 
-def _before(node: Node, axis: int) -> int | None:
-    """The axis of its argument that a move has as ``axis``, and nothing else in it."""
+def _source_axis(node: Node, axis: int) -> int | None:
+    """Return the axis of a move's argument that is ``axis`` of its result, and nothing else; else None."""
     attrs = node.attrs
     if node.op is st.window:
         return axis if axis < node.arg(0).type.rank and axis not in attrs["axes"] else None
@@ -160,8 +160,8 @@ def _before(node: Node, axis: int) -> int | None:
     if node.op is st.transpose:
         return int(attrs["perm"][axis])
     if node.op is st.slice_:
-        whole = attrs["start"][axis] == 0 and attrs["step"][axis] == 1
-        return axis if whole and node.type.shape[axis] == node.arg(0).type.shape[axis] else None
+        is_full = attrs["start"][axis] == 0 and attrs["step"][axis] == 1
+        return axis if is_full and node.type.shape[axis] == node.arg(0).type.shape[axis] else None
     if node.op is st.broadcast:
         same = axis in attrs["axes"]
         return attrs["axes"].index(axis) if same else None
@@ -172,10 +172,10 @@ def _before(node: Node, axis: int) -> int | None:
 
 
 def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, Range]:
-    """The smallest and the largest number that some nodes are, with the inputs of the sample."""
+    """Evaluate the smallest and the largest number of nodes on the inputs of the sample."""
     wanted = list(dict.fromkeys(node.find() for node in nodes))
-    taken = {name for name in graph.inputs if name not in module.slots}
-    if module.sample is None or not taken <= module.sample.keys() or not wanted:
+    arguments = {name for name in graph.inputs if name not in module.slots}
+    if module.sample is None or not arguments <= module.sample.keys() or not wanted:
         return {}
     copy, copies = copy_into(graph, wanted, "sample")
     for i, node in enumerate(wanted):
@@ -183,26 +183,26 @@ def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, R
         for name, op in (("low", red.min_), ("high", red.max_)):
             copy.outputs[f"{name}{i}"] = op(value, axes=tuple(range(value.type.rank))) if value.type.rank else value
     slots = {name: value for name, value in module.slots.items() if name in copy.inputs}
-    given = {name: value for name, value in module.sample.items() if name in copy.inputs}
-    found: list[dict[str, Array]] = [evaluate(copy, {**slots, **part}) for part in parts(given, copy)]
+    sample = {name: value for name, value in module.sample.items() if name in copy.inputs}
+    runs: list[dict[str, Array]] = [evaluate(copy, {**slots, **part}) for part in split_sample(sample, copy)]
     ranges = {}
     for i, node in enumerate(wanted):
-        low, high = min(float(run[f"low{i}"]) for run in found), max(float(run[f"high{i}"]) for run in found)
+        low, high = min(float(run[f"low{i}"]) for run in runs), max(float(run[f"high{i}"]) for run in runs)
         if not np.isfinite([low, high]).all():
             raise MlaotError(f"{module.name}: quantize: with the sample, a value of the model is {low} or {high}")
-        if low or high:  # nothing but zeros says nothing
+        if low or high:  # zeros alone give no range
             ranges[node] = min(low, 0.0), max(high, 0.0)
     return ranges
 
 
-def parts(given: Mapping[str, Array], graph: Graph) -> list[dict[str, Array]]:
-    """A sample some rows at a time, where all inputs have a leading named dimension, the same."""
-    leading = {str(graph.inputs[name].type.shape[:1]) for name in given}
-    is_open = all(graph.inputs[name].type.rank and names(graph.inputs[name].type.shape[0]) for name in given)
-    if not given or len(leading) != 1 or not is_open:
-        return [dict(given)]
-    count = len(next(iter(given.values())))
-    return [{name: value[i : i + ROWS] for name, value in given.items()} for i in range(0, count, ROWS)]
+def split_sample(sample: Mapping[str, Array], graph: Graph) -> list[dict[str, Array]]:
+    """Split a sample into batches of ``ROWS`` where all inputs lead with one and the same named dimension."""
+    leading = {str(graph.inputs[name].type.shape[:1]) for name in sample}
+    is_open = all(graph.inputs[name].type.rank and names(graph.inputs[name].type.shape[0]) for name in sample)
+    if not sample or len(leading) != 1 or not is_open:
+        return [dict(sample)]
+    count = len(next(iter(sample.values())))
+    return [{name: value[i : i + ROWS] for name, value in sample.items()} for i in range(0, count, ROWS)]
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,8 @@ class Codes:
     unit: float
 
 
-def coded(x: Node) -> Codes | None:
-    """What is behind numbers that are bytes, less a number, times a number."""
+def find_codes(x: Node) -> Codes | None:
+    """Return the bytes behind unit * (bytes - zero), with both numbers; None for other values."""
     unit = 1.0
     zero: float | Node = 0.0
     x = x.find()
@@ -242,20 +242,20 @@ def coded(x: Node) -> Codes | None:
 
 
 def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
-    """Weights as signed bytes times a number for each output channel, if that is what they are."""
-    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest one may be any of these
+    """Write weights as signed bytes times a scale for each output channel; None where they are none."""
+    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest weight may be any byte
     if not np.isfinite(w).all():
         return None
-    some = w[tuple(slice(None, SOME) if c not in f.out else slice(None) for c in f.weight_labels)]
-    apart = np.abs(some / scale - np.rint(some / scale)).max(axis=tuple(1 + i for i in _summed(f)), keepdims=True)
-    chosen = np.take_along_axis(scale, np.argmin(apart > NEARLY, axis=0)[None], axis=0)[0]
+    sample = w[tuple(slice(None, SAMPLED) if c not in f.out else slice(None) for c in f.weight_labels)]
+    errors = np.abs(sample / scale - np.rint(sample / scale)).max(axis=tuple(1 + i for i in _summed(f)), keepdims=True)
+    chosen = np.take_along_axis(scale, np.argmin(errors > TOLERANCE, axis=0)[None], axis=0)[0]
     rounded = np.rint(w / chosen)
-    fits = (np.abs(w / chosen - rounded) <= NEARLY).all() and rounded.max(initial=0) <= 127
+    fits = (np.abs(w / chosen - rounded) <= TOLERANCE).all() and rounded.max(initial=0) <= 127
     return (rounded.astype(np.int8), chosen) if fits else None
 
 
 def _summed(f: Factor) -> tuple[int, ...]:
-    """The axes of the weights that the product sums over."""
+    """Return the axes of the weights that the product sums over."""
     return tuple(i for i, c in enumerate(f.weight_labels) if c not in f.out)
 
 
@@ -263,26 +263,27 @@ def _largest(f: Factor, w: Array) -> Array:
     return np.asarray(np.maximum(np.abs(w).max(axis=_summed(f), keepdims=True), TINY))
 
 
-def _rounded(f: Factor, w: Array) -> tuple[Array, Array]:
-    """The same of any weights, which are rounded."""
+def _round_weights(f: Factor, w: Array) -> tuple[Array, Array]:
+    """Round weights to signed bytes; return these and the scale of each output channel."""
     scale = _largest(f, w) / 127
     return np.rint(w / scale).astype(np.int8), scale
 
 
 def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Array) -> Node:
-    """The product with bytes, in its own type."""
-    found, zero, unit, rows = base
+    """Compute the product with bytes and scale it back to its own dtype."""
+    codes, zero, unit, rows = base
     like, graph = f.product.type, f.product.graph
     places = [f.out.index(c) for c in f.weight_labels if c in f.out]
 
     def spread(channels: Array) -> Node:
-        """A number for each output channel, in all of the result."""
+        """Broadcast a number for each output channel to the shape of the result."""
         constant = graph.constant(np.transpose(channels, np.argsort(places)).astype(np.float32), f32)
         return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
 
     labels, words = _weights(f, rounded)
     weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
-    result = q8.contract_bytes(_words(f, found, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    # sum_i t (q_i - z) s w_i = t s (sum_i q_i w_i - z sum_i w_i)
     sums = rounded.sum(axis=_summed(f), dtype=np.int64)
     if isinstance(zero, Node):
         result = ew.sub(result, ew.mul(spread(sums), st.broadcast(zero, shape=like.shape, axes=())))
@@ -292,8 +293,8 @@ def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Arra
     return result if rows is None else ew.mul(result, rows)
 
 
-def _known(f: Factor, codes: Codes) -> Bytes:
-    """Bytes of numbers that are bytes already: signed ones are 128 more; they are copied where words need it."""
+def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
+    """Use numbers that are bytes already: shift signed ones by 128, and copy them where words need it."""
     more = 128 if codes.node.type.dtype is i8 else 0
     zero: int | Node = int(codes.zero) + more if not isinstance(codes.zero, Node) else codes.zero
     if isinstance(zero, Node) and more:
@@ -305,35 +306,35 @@ def _known(f: Factor, codes: Codes) -> Bytes:
         numbers = codes.node.arg(0)
     else:
         numbers = ew.cast(codes.node, dtype=f32)
-    numbers = _moved(numbers, f.axis)
+    numbers = _move_last(numbers, f.axis)
     numbers = ew.add(numbers, fill(numbers, more, numbers.type)) if more else numbers
     return q8.quantize(numbers, dtype=u8), zero, codes.unit, None
 
 
 def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
-    """The words of weights, and their labels: the last is of an output channel, as vectors of them are loaded."""
+    """Pack weights in words, and return their labels: an output channel comes last, for vector loads."""
     axis = f.weight_labels.index(f.label)
-    whole = np.pad(rounded, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(rounded.shape)])
+    padded = np.pad(rounded, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(rounded.shape)])
     is_last = f.weight_labels[-1] in f.out
-    order = range(whole.ndim) if is_last else sorted(range(whole.ndim), key=lambda i: f.weight_labels[i] in f.out)
-    words = np.ascontiguousarray(np.transpose(q8.words_of(whole, axis), order))
+    order = range(padded.ndim) if is_last else sorted(range(padded.ndim), key=lambda i: f.weight_labels[i] in f.out)
+    words = np.ascontiguousarray(np.transpose(q8.pack_words(padded, axis), order))
     return "".join(f.weight_labels[i] for i in order), words
 
 
-def _of_range(f: Factor, known: Range) -> Bytes:
-    """Bytes for a range of numbers, which of them 0 is, and the step from one to the next."""
-    low, high = known
+def _quantize_range(f: Factor, range_: Range) -> Bytes:
+    """Quantize the base by a known range; return bytes, the code of 0, and the step between codes."""
+    low, high = range_
     unit = max(high - low, TINY) / 255
     zero = round(-low / unit)
-    base = _moved(f.base, f.axis)
+    base = _move_last(f.base, f.axis)
     codes = ew.mul(base, fill(base, 1 / unit, base.type))
     codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
     return q8.quantize(codes, dtype=u8), zero, unit, None
 
 
-def _of_each_row(f: Factor) -> Bytes:
-    """The same by the largest number in each part of the base that is a part of the result, which is given last."""
-    base = _moved(f.base, f.axis)
+def _quantize_rows(f: Factor) -> Bytes:
+    """Quantize each row of the base by its largest number; the scales of the rows are the last item."""
+    base = _move_last(f.base, f.axis)
     zero, levels = (0, 255) if f.base.find().op in NEVER_NEGATIVE else (128, 127)
     kept = {axis - (axis > f.axis): place for axis, place in f.kept}
     largest = red.max_(ew.abs_(base) if zero else base, axes=red.kept_axes(base.type.rank, tuple(kept)))
@@ -341,42 +342,42 @@ def _of_each_row(f: Factor) -> Bytes:
     codes = ew.mul(base, st.broadcast(inverse, shape=base.type.shape, axes=tuple(kept)))
     codes = ew.add(codes, fill(base, zero, base.type)) if zero else codes
     places = [*kept.values()]
-    turned = st.in_order(largest, [int(i) for i in np.argsort(places)])
-    rows = st.broadcast(turned, shape=f.product.type.shape, axes=tuple(sorted(places)))
+    ordered = st.in_order(largest, [int(i) for i in np.argsort(places)])
+    rows = st.broadcast(ordered, shape=f.product.type.shape, axes=tuple(sorted(places)))
     return q8.quantize(codes, dtype=u8), zero, 1 / levels, rows
 
 
-def _words(f: Factor, found: Node, zero: int | Node) -> Node:
-    """What the product reads, four neighbours along the axis of its label in a last axis of their own.
+def _words(f: Factor, codes: Node, zero: int | Node) -> Node:
+    """Replay the moves on bytes, and group four neighbours along the axis of the label in a new last axis.
 
-    Up to the end that axis is the last, so that they are neighbours in memory.
+    That axis stays the last until the end, so that the four are neighbours in memory.
     """
-    rank, length = found.type.rank, found.type.shape[-1]
+    rank, length = codes.type.rank, codes.type.shape[-1]
     assert isinstance(length, int)
-    code = q8.quantize(zero, dtype=u8) if isinstance(zero, Node) else found.graph.constant(zero, u8)
+    code = q8.quantize(zero, dtype=u8) if isinstance(zero, Node) else codes.graph.constant(zero, u8)
     if length % 4:
         none = (0,) * rank
-        found = st.pad(found, code, low=none, high=(*none[1:], -length % 4), interior=none)
+        codes = st.pad(codes, code, low=none, high=(*none[1:], -length % 4), interior=none)
     for step, before, after in f.steps:
-        found = _replayed(step, found, code, before, after)
-    shape = found.type.shape
-    found = st.reshape(found, shape=(*shape[:-1], -(-length // 4), 4))
+        codes = _replay(step, codes, code, before, after)
+    shape = codes.type.shape
+    codes = st.reshape(codes, shape=(*shape[:-1], -(-length // 4), 4))
     at, rank = f.labels.index(f.label), len(shape)
     order = [*range(rank - 1)]
     order.insert(at, rank - 1)
-    return st.in_order(found, (*order, rank))
+    return st.in_order(codes, (*order, rank))
 
 
-def _replayed(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
-    """A move of bytes: the axis that was the one ``before``, and is the one ``after``, is the last of both."""
+def _replay(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
+    """Replay a move on bytes whose last axis was the axis ``before`` of its argument, ``after`` of its result."""
     attrs, last = step.attrs, x.type.rank - 1
     if step.op is st.pad:
         return st.pad(x, code, **{key: _last(attrs[key], before) for key in ("low", "high", "interior")})
     if step.op is st.slice_:
         return st.slice_(x, **{key: _last(attrs[key], before) for key in ("start", "size", "step")})
     if step.op is st.window:
-        found = st.window(x, **{**attrs, "axes": tuple(a - (a > before) for a in attrs["axes"])})
-        return st.transpose(found, perm=_last(range(found.type.rank), last))
+        windows = st.window(x, **{**attrs, "axes": tuple(a - (a > before) for a in attrs["axes"])})
+        return st.transpose(windows, perm=_last(range(windows.type.rank), last))
     if step.op is st.transpose:
         return st.transpose(x, perm=(*[a - (a > before) for a in attrs["perm"] if a != before], last))
     shape = _last(step.type.shape, after)
@@ -388,18 +389,18 @@ def _replayed(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
 
 
 def _last(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
-    """One of them behind the others."""
+    """Move the item at ``axis`` behind the others."""
     return (*[value for i, value in enumerate(values) if i != axis], values[axis])
 
 
-def _moved(x: Node, axis: int) -> Node:
-    """A value with an axis as its last."""
+def _move_last(x: Node, axis: int) -> Node:
+    """Transpose a value so that ``axis`` is its last."""
     return st.in_order(x.find(), _last(range(x.type.rank), axis))
 
 
-def _report(f: Factor, w: Array, rounded: Array, known: Range | None) -> Quantized:
-    """What became of a product."""
+def _report(f: Factor, w: Array, rounded: Array, range_: Range | None) -> Quantized:
+    """Report how a product was quantized."""
     name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
     off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), TINY)))
     terms = prod(w.shape[i] for i in _summed(f))
-    return Quantized(name, (terms, w.size // terms), off, known)
+    return Quantized(name, (terms, w.size // terms), off, range_)

@@ -1,4 +1,4 @@
-"""Products with weights whose parts along the last axis are read apart, as the gates of a recurrent layer: by part.
+"""Give the gates of a recurrent layer, equal parts of the last axis of a product with weights, an axis of their own.
 
     v2 = contract(h, w, spec=ac,bc->ab) : f32[n,256]             v2 = contract(h, w', spec=ad,dbc->abc) : f32[n,2,128]
     v3 = add(v2, x)                                              v3 = add(v2[:, 0], x[:, :128])
@@ -6,14 +6,15 @@
     v5 = tanh(v3[:, 128:])                                       v5 = add(v2[:, 1], x[:, 128:])
     v6 = mul(v4, v5)                                             v6 = mul(v4, tanh(v5))
 
-The weights are rearranged at build, the gate in front of the unit, so that one kernel has all gates of some units at
-hand and computes what follows from them, see ``lower/gates.py``. Only where nothing trains, and where elementwise
-work is all that follows. Bit-exact.
+The weights are rearranged at build with the gate in front of the unit, so that one kernel computes all gates of some
+units and the elementwise work on them, see ``lower/gates.py``. Only with frozen weights, and where only elementwise
+work reads the gates. Bit-exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import MAX_GATES
 
 Array = np.ndarray[Any, Any]
-Place = Callable[[Node, Array], Node | None]  # of a weight and its rearranged value: the input that holds that
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+Place = Callable[[Node, Array], Node | None]  # returns the input that holds the rearranged value of a weight
 
 
 @pass_over("module", after=("freeze", "hoist_invariants", "quantize"))
@@ -49,7 +48,7 @@ def split_gates(module: Module) -> None:
             return graph.input(add_weight(module, value), type_, parameter=True)
 
         for node in [n for n in graph.nodes() if n.op is scan]:
-            graph.forward(node, _in_rounds(node, weights, place))
+            graph.forward(node, _split_in_loop(node, weights, place))
         split(graph, weights, place)
 
 
@@ -61,32 +60,32 @@ def split(graph: Graph, weights: Mapping[Node, Array], place: Place) -> None:
         used = graph.users()
         i = 0 if node.arg(0) in weights else 1
         members: dict[Node, None] = {}
-        found = _slices(node, used, set(graph.roots()), members) if _is_product(node, i, weights) else None
-        units = found[0].attrs["size"][-1] if found else 0
-        if not found or not all(_is_part(s, units) and _is_combined(s, used) for s in found):
+        slices = _slices(node, used, set(graph.roots()), members) if _is_product(node, i, weights) else None
+        units = slices[0].attrs["size"][-1] if slices else 0
+        if not slices or not all(_is_part(s, units) and _is_combined(s, used) for s in slices):
             continue
-        new = _by_gate(node, i, units, weights[node.arg(i)], place)
+        new = _split_product(node, i, units, weights[node.arg(i)], place)
         if new is None:
             continue
         done.add(new)
-        known: dict[tuple[Node, int], Node] = {}
-        for s in found:
+        parts: dict[tuple[Node, int], Node] = {}
+        for s in slices:
             number = s.attrs["start"][-1] // units
             for x in members:
-                known[x, number] = known.get((x, number)) or _gate(x, number, node, new, known)
-            graph.forward(s, known[s.arg(0), number])
+                parts[x, number] = parts.get((x, number)) or _part_of_gate(x, number, node, new, parts)
+            graph.forward(s, parts[s.arg(0), number])
 
 
 def _contractions(graph: Graph, done: set[Node]) -> Iterator[Node]:
-    """Those that are not ``done``, also of what the graph becomes meanwhile."""
-    while some := [n for n in graph.nodes() if n.op is red.contract and n not in done]:
-        for node in some:
+    """Yield the contractions that are not ``done``, including new ones, while the graph changes."""
+    while pending := [n for n in graph.nodes() if n.op is red.contract and n not in done]:
+        for node in pending:
             if node in graph.users():
                 yield node
 
 
 def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
-    """Whether the result's last axis is one of the weights, and all others of those are summed."""
+    """Tell whether the last axis of the result is one of the weights, and all their others are summed."""
     *labels, out = red.parse_spec(node.attrs["spec"])
     return (
         node.arg(i) in weights
@@ -101,50 +100,50 @@ def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
 def _slices(
     product: Node, used: Mapping[Node, Sequence[Node]], roots: set[Node], members: dict[Node, None]
 ) -> list[Node] | None:
-    """The slices through which alone a product, and ``members`` computed from it element by element, are read."""
-    found: dict[Node, None] = {}
+    """Find the slices that are the only readers of a product and of elementwise work on it (``members``)."""
+    slices: dict[Node, None] = {}
     reached, stack = {product}, [product]
     while stack:
         node = stack.pop()
         for user in used[node]:
             if user.op is st.slice_:
-                found[user] = None
+                slices[user] = None
             elif not is_elementwise(user) or user.type != node.type or vector_dtype(user) is None:
                 return None
             elif user not in reached:
                 reached.add(user)
                 stack.append(user)
-    if not found or roots & reached:
+    if not slices or roots & reached:
         return None
     members |= dict.fromkeys(topological(reached, reached))
-    return list(found)
+    return list(slices)
 
 
 def _is_part(node: Node, units: int) -> bool:
-    """Whether a slice is one of equal parts of the last axis, at least a vector long."""
+    """Tell whether a slice is one of equal parts of the last axis, at least a vector long."""
     x, (start, size, step) = node.arg(0).type, (node.attrs[key] for key in ("start", "size", "step"))
-    whole = x.shape[-1]
-    if not all(isinstance(d, int) for d in (whole, start[-1], size[-1])):
+    length = x.shape[-1]
+    if not all(isinstance(d, int) for d in (length, start[-1], size[-1])):
         return False
     return bool(
         set(step) == {1}
         and (*size[:-1],) == x.shape[:-1]
         and size[-1] == units >= LINE // x.dtype.itemsize
-        and start[-1] % units == 0 == whole % units
-        and 2 <= whole // units <= MAX_GATES
+        and start[-1] % units == 0 == length % units
+        and 2 <= length // units <= MAX_GATES
     )
 
 
 def _is_combined(node: Node, used: Mapping[Node, Sequence[Node]]) -> bool:
-    """Whether nothing but elementwise work of its own shape reads a slice."""
+    """Tell whether only elementwise work of the slice's shape reads it."""
     return bool(used[node]) and all(u.type == node.type and vector_dtype(u) is not None for u in used[node])
 
 
-def _by_gate(node: Node, i: int, units: int, value: Array, place: Place) -> Node | None:
-    """The product with the gates along an axis of their own, the last but one."""
+def _split_product(node: Node, i: int, units: int, value: Array, place: Place) -> Node | None:
+    """Compute the product with the gates along an axis of their own, the last but one."""
     *labels, out = red.parse_spec(node.attrs["spec"])
     axis = labels[i].index(out[-1])
-    gate = next(c for c in LETTERS if c not in node.attrs["spec"])
+    gate = next(c for c in ascii_lowercase if c not in node.attrs["spec"])
     rows = np.moveaxis(value, axis, -1)
     weight = place(node.arg(i), np.ascontiguousarray(rows.reshape(*rows.shape[:-1], -1, units)))
     if weight is None:
@@ -154,15 +153,15 @@ def _by_gate(node: Node, i: int, units: int, value: Array, place: Place) -> Node
     return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out[:-1]}{gate}{out[-1]}")
 
 
-def _gate(x: Node, number: int, node: Node, new: Node, known: Mapping[tuple[Node, int], Node]) -> Node:
-    """One part of ``node``, or of what is computed from it, from that of ``new``; others are in ``known``."""
+def _part_of_gate(x: Node, number: int, node: Node, new: Node, parts: Mapping[tuple[Node, int], Node]) -> Node:
+    """Compute one gate of ``node``, or of elementwise work ``x`` on it; ``parts`` holds those of arguments."""
     shape = (*x.type.shape[:-1], new.type.shape[-1])
     if x is node:
         return st.reshape(st.part(new, new.type.rank - 2, number, 1), shape=shape)
     args = []
     for a in [a.find() for a in x.args]:
-        if (a, number) in known:
-            args.append(known[a, number])
+        if (a, number) in parts:
+            args.append(parts[a, number])
         elif a.op is st.broadcast and a.type.rank - 1 not in a.attrs["axes"]:
             args.append(st.broadcast(a.arg(0), shape=shape, axes=a.attrs["axes"]))
         else:
@@ -170,13 +169,13 @@ def _gate(x: Node, number: int, node: Node, new: Node, known: Mapping[tuple[Node
     return x.op(*args, **x.attrs)
 
 
-def _in_rounds(node: Node, weights: Mapping[Node, Array], place: Place) -> Node:
-    """A loop with the gates of the products in its body split; only its constants are weights."""
+def _split_in_loop(node: Node, weights: Mapping[Node, Array], place: Place) -> Node:
+    """Split the gates of the products in a loop's body; only the loop's constants are weights."""
     body, consts = node.attrs["body"], node.attrs["consts"]
-    copy = Subgraph.of(body.graph.name, body.inputs, body.inline).graph
+    copy: Graph = body.copy()
     args = [a.find() for a in node.args]
     inputs = list(copy.inputs.values())
-    known = {n: weights[a] for n, a in zip(inputs[:consts], args[:consts], strict=True) if a in weights}
+    loop_weights = {n: weights[a] for n, a in zip(inputs[:consts], args[:consts], strict=True) if a in weights}
     used = users(copy.nodes())
 
     def in_body(weight: Node, value: Array) -> Node | None:
@@ -190,10 +189,10 @@ def _in_rounds(node: Node, weights: Mapping[Node, Array], place: Place) -> Node:
         inputs[at] = copy.input(f"{weight.attrs['name']}_by_gate", new.type)
         return inputs[at]
 
-    split(copy, known, in_body)
+    split(copy, loop_weights, in_body)
     if inputs == list(copy.inputs.values()):
         return node
     copy.inputs = {f"a{i}": n for i, n in enumerate(inputs)}
     types = [n.type for n in inputs]
-    better = Subgraph.of(copy.name, types, lambda to, given: inline(copy, given, to))
+    better = Subgraph.of(copy.name, types, lambda to, operands: inline(copy, operands, to))
     return node.graph.add(scan, args, {**node.attrs, "body": better})

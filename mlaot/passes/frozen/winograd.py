@@ -1,4 +1,4 @@
-"""In a module without training, 3x3 convolutions by Winograd's transforms, where that takes less time. Reassociates.
+"""Compute 3x3 convolutions with frozen weights by Winograd's transforms, where that is faster. Reassociates.
 
     v1 = pad(x, 0.0, low=(0, 0, 1, 1, 0), high=(0, 0, 1, 1, 0))
     v2 = window(v1, axes=(2, 3), sizes=(3, 3))
@@ -19,9 +19,9 @@ The time is counted in products of a vector of 16 with a scalar, for one image::
     direct    9 (h w + W) C 16 O
     m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
 
-W, ``WEIGHT_PRODUCTS``, is what a vector of weights costs that comes from behind the caches: small maps of many channels
-wait for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is what a
-transform of a tile costs, for the most part the way of its (m + 2)^2 vectors to and from the second-level cache.
+W, ``WEIGHT_PRODUCTS``, is the cost of loading a vector of weights from main memory: small maps of many channels wait
+for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is the cost of
+transforming a tile, mostly of moving its (m + 2)^2 vectors to and from the second-level cache.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def winograd(module: Module) -> None:
 
         def convolution(node: Node, is_fixed: IsFixed = is_fixed) -> Node | None:
             """contract(window(x), w) => winograd_output(contract(winograd_input(x), u))"""
-            return _by_transforms(module, node, is_fixed)
+            return _transform(module, node, is_fixed)
 
         rewrite(graph, {red.contract: (convolution,)})
 
 
-def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
-    found = _convolution(node, is_fixed)
-    if found is None:
+def _transform(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
+    operands = _convolution(node, is_fixed)
+    if operands is None:
         return None
-    x, low, high, w, order = found
+    x, low, high, w, order = operands
     out_blocks, height, width, _ = node.type.shape[-4:]
     if not isinstance(height, int) or not isinstance(width, int) or not isinstance(out_blocks, int):
         return None
@@ -79,40 +79,40 @@ def _by_transforms(module: Module, node: Node, is_fixed: IsFixed) -> Node | None
 
 
 def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node, tuple[int, ...]] | None:
-    """What a convolution is of: x, its padding, the weights, and the order of their axes that is [k, l, O, C, c, o]."""
+    """Return x, its padding, the weights, and the order that makes their axes [k, l, O, C, c, o]."""
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = (first, node.arg(0)), (second, node.arg(1))
-    for (labels, windows), (others, w) in (operands, operands[::-1]):
+    for (labels, windows), (w_labels, w) in (operands, operands[::-1]):
         if windows.op is not st.window or len(out) < 4 or len(labels) != len(out) + 2 or not is_fixed(w):
             continue
         *images, blocks, rows, columns, block, first_tap, last_tap = list(labels)
-        made, lane = out[-4], out[-1]
-        axes = first_tap, last_tap, made, blocks, block, lane
-        is_in_order = out == "".join((*images, made, rows, columns, lane)) and set(others) == set(axes)
+        out_blocks, lane = out[-4], out[-1]
+        axes = first_tap, last_tap, out_blocks, blocks, block, lane
+        is_in_order = out == "".join((*images, out_blocks, rows, columns, lane)) and set(w_labels) == set(axes)
         space = (len(images) + 1, len(images) + 2)
         is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == space
         is_dense = windows.attrs["strides"] == (1, 1) == windows.attrs["dilations"]
         in_blocks = all(isinstance(d, int) and d % BLOCK == 0 for d in (windows.type.shape[-3], node.type.shape[-1]))
-        if is_in_order and len(others) == 6 and is_3x3 and is_dense and in_blocks:
-            return *_unpadded(windows.arg(0)), w, tuple(others.index(c) for c in axes)
+        if is_in_order and len(w_labels) == 6 and is_3x3 and is_dense and in_blocks:
+            return *_strip_padding(windows.arg(0)), w, tuple(w_labels.index(c) for c in axes)
     return None
 
 
-def _unpadded(x: Node) -> tuple[Node, Pair, Pair]:
-    """What is padded by zeros along both axes of space, and by how much."""
+def _strip_padding(x: Node) -> tuple[Node, Pair, Pair]:
+    """Return what is padded by zeros along both axes of space, and by how much."""
     nothing = (0, 0)
     if x.op is not st.pad or any(x.attrs["interior"]):
         return x, nothing, nothing
     value, low, high = x.arg(1), x.attrs["low"], x.attrs["high"]
     is_zero = value.op is st.const and value.attrs["value"].array == 0
-    others = [d for pads in (low, high) for d in (*pads[:-3], pads[-1])]
-    if not is_zero or any(others) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[-3:-1])):
+    rest = [d for pads in (low, high) for d in (*pads[:-3], pads[-1])]
+    if not is_zero or any(rest) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[-3:-1])):
         return x, nothing, nothing
     return x.arg(0), low[-3:-1], high[-3:-1]
 
 
 def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
-    """The m of the fastest tiles for maps of ``size``, given the blocks of channels in and out; None: no tiles."""
+    """Return the m of the fastest tiles for maps of ``size`` and blocks of channels (in, out); None: no tiles."""
     (height, width), (c, o) = size, blocks
     costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT_PRODUCTS) * c * 16 * o}
     for m in sizes:

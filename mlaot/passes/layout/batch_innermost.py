@@ -1,4 +1,4 @@
-"""In tiles of examples, these are the last axis of images and windows: vectors along them are always full. Bit-exact.
+"""Microbatches of images and windows get the batch-innermost layout: the examples fill every vector. Bit-exact.
 
     v1 = gather(x, rows) : f32[16,6,14,14]                v1 = gather(x, rows) : f32[16,6,14,14]
     v2 = window(v1, axes=(2, 3), ..)                      v2 = window(transpose(v1, perm=(1, 2, 3, 0)), ..)
@@ -6,7 +6,7 @@
     v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,16]
     v5 = reshape(v4, shape=(16, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
 
-Matrices stay row after row, one for each example: their products are fast so.
+Matrices keep one row for each example, for which products are fast.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import EXAMPLES_TILE
 
-LEAST = 3  # the rank from which on a value is a signal, an image or windows: examples, channels, places
+MIN_RANK = 3  # of signals, images and windows: examples, channels, places
 
 
 @pass_over("graphs", after=("contract", "unroll_windows"))
 def batch_innermost(graph: Graph) -> None:
-    """Rewrite the body of a loop over tiles of examples."""
+    """Rewrite the body of a loop over microbatches."""
     if graph.name == microbatch.NAME:
-        found = _Body(graph).results()
-        graph.outputs = dict(zip(graph.outputs, found, strict=True))
+        outputs = _Body(graph).results()
+        graph.outputs = dict(zip(graph.outputs, outputs, strict=True))
 
 
 class _Body:
-    """A body whose nodes are made again: each has a copy, with the examples first or last."""
+    """A walk over a loop body that copies each node with the examples first or last."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.tiled: set[Node] = set()  # whose first axis is the examples
+        self.tiled: set[Node] = set()  # nodes whose first axis is the examples
         self.copies = {node: node for node in graph.inputs.values()}
-        self.turned: set[Node] = set()  # whose copy has the examples last
+        self.innermost: set[Node] = set()  # nodes whose copy has the examples last
 
     def results(self) -> list[Node]:
-        """The outputs of the graph, made of copies."""
+        """Make the outputs of the graph from copies."""
         for node in self.graph.nodes():
             if node not in self.copies:
                 if self._leads_with_examples(node):
@@ -51,7 +51,7 @@ class _Body:
         return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:
-        """Whether the first axis of a value is the examples: that of an argument, or of the rows gathered for them."""
+        """Tell whether the first axis is the examples: one of an argument, or rows gathered for them."""
         if not isinstance(node.type, Type) or node.type.shape[:1] != (EXAMPLES_TILE,):
             return False
         tiled = [i for i, a in enumerate(node.args) if a.find() in self.tiled]
@@ -61,41 +61,41 @@ class _Body:
         return self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)
 
     def _with_examples_last(self, node: Node) -> Node | None:
-        """The copy of a node with the examples last, where it or what it reads is to have them there."""
-        args, turns = [a.find() for a in node.args], self.turns(node)
-        if node.op.axes is None or not (turns or any(map(self.turns, args))):
+        """Copy a node with the examples last, where it or its arguments have them there."""
+        args, is_innermost = [a.find() for a in node.args], self.goes_innermost(node)
+        if node.op.axes is None or not (is_innermost or any(map(self.goes_innermost, args))):
             return None
         axes = node.op.axes.of(node)
-        if axes.whole and not turns:  # matrices that images are reshaped to
+        if axes.whole and not is_innermost:  # matrices that images are reshaped to
             return None
         operands = []
         for a, labels in zip(args, axes.args, strict=True):
-            is_read_last = self.turns(a) or (turns and a in self.tiled and node.op is not red.contract)
-            operands.append(Laid(self.last(a), rotated(labels)) if is_read_last else Laid(self.first(a), labels))
-        result = laid_out(node, operands, rotated(axes.result) if turns else None)
-        if result is None or result.labels not in (axes.result, rotated(axes.result)):
+            is_read_last = self.goes_innermost(a) or (is_innermost and a in self.tiled and node.op is not red.contract)
+            operands.append(Laid(self.last(a), rotate(labels)) if is_read_last else Laid(self.first(a), labels))
+        result = laid_out(node, operands, rotate(axes.result) if is_innermost else None)
+        if result is None or result.labels not in (axes.result, rotate(axes.result)):
             return None
         if result.labels != axes.result:
-            self.turned.add(node)
+            self.innermost.add(node)
         return result.node
 
-    def turns(self, node: Node) -> bool:
-        """Whether a value is to have the examples last."""
-        return node.find() in self.tiled and node.type.rank >= LEAST
+    def goes_innermost(self, node: Node) -> bool:
+        """Tell whether the copy of a value shall have the examples last."""
+        return node.find() in self.tiled and node.type.rank >= MIN_RANK
 
     def first(self, node: Node) -> Node:
-        """The copy of a node, examples first."""
+        """Return the copy of a node with the examples first."""
         node = node.find()
         copy, rank = self.copies[node], node.type.rank if isinstance(node.type, Type) else 0
-        return st.transpose(copy, perm=(rank - 1, *range(rank - 1))) if node in self.turned else copy
+        return st.transpose(copy, perm=(rank - 1, *range(rank - 1))) if node in self.innermost else copy
 
     def last(self, node: Node) -> Node:
-        """The copy of a node, its first axis last."""
+        """Return the copy of a node with its first axis last."""
         node = node.find()
         copy, rank = self.copies[node], node.type.rank
-        return copy if node in self.turned or rank < 2 else st.transpose(copy, perm=(*range(1, rank), 0))
+        return copy if node in self.innermost or rank < 2 else st.transpose(copy, perm=(*range(1, rank), 0))
 
 
-def rotated(labels: Labels) -> Labels:
-    """Labels with the first one last."""
+def rotate(labels: Labels) -> Labels:
+    """Move the first label behind the others."""
     return (*labels[1:], *labels[:1])

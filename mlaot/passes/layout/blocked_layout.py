@@ -19,10 +19,10 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts it, if its channels come to a multiple of 16 at a cost of at most a third; elementwise
-work, padding, pooling, resizing, concatenation and means move through. A dense layer behind it has its weights
-permuted. Elsewhere the value is put back, in one copy. Channels that were added hold what the ops make of zeros, which
-is followed along: weights have zeros there, and where infinities or nan could meet them the value is put back.
+A convolution of windows starts the layout, if rounding its channels up to a multiple of 16 adds at most a third.
+Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
+its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
+pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from mlaot.ops.axes import regrouped
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, fixed_by, store
+from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_FILLINGS
 
 LANES = 16
-LANE = "lane"  # what the axis of the lanes is called
+LANE = "lane"  # the label of the lanes
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Filling = frozenset[float]
@@ -61,7 +61,7 @@ UNKNOWN: Filling = frozenset({nan})
 class Blocked:
     """A value in blocks: ``node`` has the blocks at ``axis`` and the lanes at ``lane``, the plain axes in their order.
 
-    ``filling``: what the channels that were added, if any, may hold; nan for anything.
+    ``filling`` is the set of numbers that added channels may hold; nan stands for any.
     """
 
     node: Node
@@ -72,7 +72,7 @@ class Blocked:
 
     @property
     def added(self) -> Filling:
-        """What is in added channels."""
+        """The numbers that added channels may hold."""
         return self.filling if self.channels % LANES else NOTHING
 
     def lanes_last(self) -> Blocked:
@@ -96,24 +96,24 @@ def blocked_layout(module: Module) -> None:
 
 
 def in_blocks(channels: Dim) -> int | None:
-    """The channels with those added, or None where these would be more than a third."""
+    """Round a number of channels up to whole blocks; None where that adds more than a third."""
     if not isinstance(channels, int):
         return None
-    whole = -(-channels // LANES) * LANES
-    return whole if 0 < 3 * whole <= 4 * channels else None
+    padded = -(-channels // LANES) * LANES
+    return padded if 0 < 3 * padded <= 4 * channels else None
 
 
 def put_in_blocks(x: Node, axis: int) -> Node:
-    """The channels along ``axis`` as blocks there and lanes along a new last axis, zeros behind the last one."""
-    whole = in_blocks(x.type.shape[axis])
-    assert whole is not None, f"bug in mlaot: {x} has no blocks"
-    padded, rank = _widened(x, axis, whole), x.type.rank
+    """Split the channels along ``axis`` into blocks there and lanes along a new last axis, padded by zeros."""
+    size = in_blocks(x.type.shape[axis])
+    assert size is not None, f"bug in mlaot: {x} has no blocks"
+    padded, rank = _pad_axis(x, axis, size), x.type.rank
     shape = padded.type.shape
-    split = st.reshape(padded, shape=(*shape[:axis], whole // LANES, LANES, *shape[axis + 1 :]))
+    split = st.reshape(padded, shape=(*shape[:axis], size // LANES, LANES, *shape[axis + 1 :]))
     return st.transpose(split, perm=(*[i for i in range(rank + 1) if i != axis + 1], axis + 1))
 
 
-def _widened(x: Node, axis: int, size: int) -> Node:
+def _pad_axis(x: Node, axis: int, size: int) -> Node:
     missing, none = size - x.type.shape[axis], (0,) * x.type.rank
     if missing == 0:
         return x
@@ -122,13 +122,13 @@ def _widened(x: Node, axis: int, size: int) -> Node:
 
 
 def put_back(b: Blocked) -> Node:
-    """The plain value."""
+    """Return the plain value of a blocked one."""
     node, rank = b.lanes_last().node, b.node.type.rank
     node = st.transpose(node, perm=(*range(b.axis + 1), rank - 1, *range(b.axis + 1, rank - 1)))
     shape = node.type.shape
-    whole = b.channels + -b.channels % LANES
-    node = st.reshape(node, shape=(*shape[: b.axis], whole, *shape[b.axis + 2 :]))
-    return node if whole == b.channels else st.part(node, b.axis, 0, b.channels)
+    size = b.channels + -b.channels % LANES
+    node = st.reshape(node, shape=(*shape[: b.axis], size, *shape[b.axis + 2 :]))
+    return node if size == b.channels else st.part(node, b.axis, 0, b.channels)
 
 
 class _Layout:
@@ -138,27 +138,27 @@ class _Layout:
         self.graph = graph
         self.is_fixed = is_fixed
         self.weights: dict[Node, None] = {}  # fixed values in blocks, to be computed at build
-        self.known: dict[Node, Blocked] = {}
-        self.made: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
+        self.blocked: dict[Node, Blocked] = {}
+        self.packed: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
 
     def choose(self) -> None:
         for old in self.graph.nodes():
             node = self.graph.add(old.op, old.args, old.attrs)
             better: Node | Blocked | None = None
             if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
-                better = self.moved(node)
+                better = self.convert(node)
             if isinstance(better, Blocked):
                 plain = put_back(better)
-                self.known[plain] = better
+                self.blocked[plain] = better
                 better = plain
             for each in (old, node):
                 self.graph.forward(each, better or node)
 
-    def moved(self, node: Node) -> Node | Blocked | None:
-        """The node in blocks, or None where it stays as it is."""
+    def convert(self, node: Node) -> Node | Blocked | None:
+        """Make the node in blocks; None where it stays as it is."""
         if node.op is red.contract:
             return self.contraction(node)
-        forms = [self.known.get(a.find()) for a in node.args]
+        forms = [self.blocked.get(a.find()) for a in node.args]
         first = next((f for f in forms if f is not None), None)
         if first is None:
             return None
@@ -166,23 +166,23 @@ class _Layout:
             return self.elementwise(node, first)
         if node.op is st.concat:
             return self.concat(node, first)
-        return through(node, forms[0]) if forms[0] is not None else None
+        return convert_move(node, forms[0]) if forms[0] is not None else None
 
     def as_blocks(self, x: Node, axis: int) -> Blocked | None:
-        """A value as blocks of the channels along ``axis``, the lanes last."""
+        """Return a value as blocks of the channels along ``axis``, the lanes last."""
         x = x.find()
-        form = self.known.get(x) or self.made.get((x, axis))
+        form = self.blocked.get(x) or self.packed.get((x, axis))
         if form is None or form.axis != axis:
             channels = x.type.shape[axis]
             if in_blocks(channels) is None:
                 return None
             assert isinstance(channels, int)
             node = self.weight(put_in_blocks(x, axis)) if self.is_fixed(x) else put_in_blocks(x, axis)
-            form = self.made[x, axis] = Blocked(node, axis, x.type.rank, channels, ZERO)
+            form = self.packed[x, axis] = Blocked(node, axis, x.type.rank, channels, ZERO)
         return form.lanes_last()
 
     def weight(self, node: Node) -> Node:
-        """A fixed value, stored as it is here."""
+        """Note a fixed value that is to be computed and stored at build."""
         if all(isinstance(d, int) for d in node.type.shape):
             self.weights[node] = None
         return node
@@ -221,31 +221,28 @@ class _Layout:
         return Blocked(joined, like.axis, node.type.rank, channels, filling)
 
     def contraction(self, node: Node) -> Node | Blocked | None:
-        """A product with fixed weights."""
-        fixed = [self.is_fixed(a) for a in node.args]
-        if fixed[0] == fixed[1] or node.type.dtype.kind != "f":
+        """Convert a product with fixed weights."""
+        operands = split_product(node, self.is_fixed)
+        if operands is None or node.type.dtype.kind != "f":
             return None
-        first, second, out = red.parse_spec(node.attrs["spec"])
-        x, w, labels, weight_labels = node.arg(0), node.arg(1), first, second
-        if fixed[0]:
-            x, w, labels, weight_labels = w, x, second, first
-        form = self.known.get(x) or (self.known.get(x.arg(0)) if x.op is st.reshape else None)
+        x, w, labels, weight_labels, out = operands
+        form = self.blocked.get(x) or (self.blocked.get(x.arg(0)) if x.op is st.reshape else None)
         if form is not None and not all(map(isfinite, form.added)):
             return None
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
-        form = self.known.get(x)
+        form = self.blocked.get(x)
         if form is None and x.op is not st.window:
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 
     def _dense(self, b: Blocked, x: Node, w: Node, labels: str, weight_labels: str, out: str) -> Node | None:
-        """A product with the flattened value: its last axes, from the channels on, are one that is summed."""
+        """Convert a product with the flattened value, whose axes from the channels on are one summed label."""
         b = b.lanes_last()
         plain = put_back(b)
         groups = regrouped(plain.type.shape, x.type.shape) or []
-        wanted = list(range(b.axis, plain.type.rank))
-        merged = next((after for before, after in groups if before == wanted), [])
+        inner_axes = list(range(b.axis, plain.type.rank))
+        merged = next((after for before, after in groups if before == inner_axes), [])
         if len(merged) != 1 or labels[merged[0]] in out or labels[merged[0]] not in weight_labels:
             return None
         sizes = b.node.type.shape[b.axis :]
@@ -284,22 +281,22 @@ class _Convolution:
             labels = labels[: self.form.lane] + inner + labels[self.form.lane :]
             if channel not in self.weight_labels and channel not in out:
                 return None
-        made = self._made(channel)
-        if not made and self.form is None:
+        produced = self._produced_channel(channel)
+        if not produced and self.form is None:
             return None
         weights, weight_labels = self.w, self.weight_labels
         ends = ""
-        for c, lane in ((channel, inner), (made, outer)):
+        for c, lane in ((channel, inner), (produced, outer)):
             if c and c in weight_labels:
                 weights, ends = put_in_blocks(weights, weight_labels.index(c)), ends + lane
         weight_labels += ends
-        order = self._order(weight_labels, channel, made, ends)
+        order = self._order(weight_labels, channel, produced, ends)
         perm = tuple(weight_labels.index(c) for c in order)
         if weights is not self.w:
             weights = self.layout.weight(st.transpose(weights, perm=perm))
             weight_labels = order
         node = self.form.node if self.form is not None else self.x
-        kept, lane, size = made, outer, self._size(made) if made else 0
+        kept, lane, size = produced, outer, self._size(produced) if produced else 0
         if self.form is not None and channel in out:
             kept, lane, size = channel, inner, self.form.channels
             filling = ZERO if channel in self.weight_labels or self.form.added <= ZERO else UNKNOWN
@@ -313,34 +310,36 @@ class _Convolution:
         assert isinstance(size, int)
         return size
 
-    def _made(self, channel: str) -> str:
-        """The label of the channels that the weights make, where they come in blocks: the image's axes follow them."""
+    def _produced_channel(self, channel: str) -> str:
+        """Return the label of the channels that the weights produce, if they are blocked before image axes."""
         if channel and channel in self.out:
             return ""
-        found = [c for c in self.out if c in self.weight_labels and c not in self.labels]
+        channels = [c for c in self.out if c in self.weight_labels and c not in self.labels]
         shared = [c for c in self.out if c in self.weight_labels and c in self.labels]
-        if len(found) != 1 or self.out[-1] == found[0]:
+        if len(channels) != 1 or self.out[-1] == channels[0]:
             return ""
-        size = self._size(found[0])
-        return found[0] if in_blocks(size) and not (shared and size % LANES) else ""
+        size = self._size(channels[0])
+        return channels[0] if in_blocks(size) and not (shared and size % LANES) else ""
 
-    def _order(self, weight_labels: str, channel: str, made: str, ends: str) -> str:
-        """Groups, blocks of channels made and read, the window's elements, lanes."""
+    def _order(self, weight_labels: str, channel: str, produced: str, ends: str) -> str:
+        """Order the labels of weights: groups, blocks of channels out and in, the window's elements, lanes."""
         shared = [c for c in weight_labels if c in self.out and c in self.labels and c != channel]
-        front = dict.fromkeys([*shared, made, *[c for c in weight_labels if c in self.out and c not in ends], channel])
+        front = dict.fromkeys(
+            [*shared, produced, *[c for c in weight_labels if c in self.out and c not in ends], channel]
+        )
         taps = [c for c in self.labels if c in weight_labels and c not in front]
         rest = [c for c in weight_labels if c not in front and c not in taps and c not in ends]
         return "".join([c for c in front if c and c in weight_labels] + taps + rest) + ends
 
 
 def _values(node: Node) -> Filling:
-    """What a value that is the same for all channels may be."""
+    """Return what a value that is the same for all channels may be."""
     value = number(node)
     return UNKNOWN if value is None else frozenset({value})
 
 
 def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
-    """What an elementwise op makes of what the added channels of its arguments hold."""
+    """Compute what an elementwise op makes of the filling of its arguments' added channels."""
     if any(v != v for filling in fillings for v in filling) or prod(map(len, fillings)) > KNOWN_FILLINGS:
         return UNKNOWN
     dtypes = [a.find().type.dtype for a in node.args]
@@ -351,15 +350,15 @@ def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
         )
 
 
-def through(node: Node, b: Blocked) -> Node | Blocked | None:
-    """An op of one blocked value, in blocks too where it moves values, or reduces them."""
+def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
+    """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
     if node.op.axes is None or not (node.op.moves or node.op.reduces):
         return None
     if b.axis in node.op.axes.of(node).whole:
         return _in_whole_blocks(node, b)
     b = b.lanes_last()
-    channels, *others = node.op.axes.of(node).args
-    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), others)]
+    channels, *scalars = node.op.axes.of(node).args
+    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), scalars)]
     if node.op.reduces and b.axis in node.attrs["axes"]:
         if b.added and not (node.op is red.sum_ and b.added <= ZERO):
             return None
@@ -368,11 +367,12 @@ def through(node: Node, b: Blocked) -> Node | Blocked | None:
     if result is None:
         return None
     axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
-    return Blocked(result.node, axis - (lane < axis), lane, b.channels, _filling_through(node, b))
+    plain_axis = axis - (lane < axis)  # ``Blocked.axis`` does not count the lanes
+    return Blocked(result.node, plain_axis, lane, b.channels, _filling_through(node, b))
 
 
 def _filling_through(node: Node, b: Blocked) -> Filling:
-    """What added channels hold behind an op that moves values, or reduces them along other axes."""
+    """Return what added channels hold behind an op that moves values or reduces other axes."""
     if node.op in (red.max_, red.min_) or (node.op is red.sum_ and b.added <= ZERO):
         return b.filling
     if node.op.reduces:
@@ -381,7 +381,7 @@ def _filling_through(node: Node, b: Blocked) -> Filling:
 
 
 def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
-    """A slice of whole blocks, or a reshape that makes groups of whole blocks."""
+    """Convert a slice of whole blocks, or a reshape that makes groups of whole blocks."""
     b = b.lanes_last()
     if node.op is st.slice_:
         start, size, step = ([*node.attrs[key]] for key in ("start", "size", "step"))

@@ -1,4 +1,4 @@
-"""Reshapes move towards the outputs, so that axes of one element vanish and what follows a product is its epilogue.
+"""Sink reshapes towards the outputs: axes of one element vanish, and work after a product becomes its epilogue.
 
     v2 = reshape(v1, shape=(b, 1, 8, 8)) : f32[b,1,8,8]         v2 = pad(v1, ..) : f32[b,10,10]
     v3 = pad(v2, ..) : f32[b,1,10,10]                     =>    v3 = relu(v2) : f32[b,10,10]
@@ -9,8 +9,8 @@
     v3 = broadcast(s, shape=(b, 32, h, w), axes=(1,))           v3 = mul(v1, broadcast(v2))
     v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
 
-Past elementwise ops any reshape of a computed value moves; past others
-only axes of one element. Inputs that have such axes are read without them. Bit-exact.
+Any reshape of a computed value moves past elementwise ops; past others, only axes of one element do. Inputs that have
+such axes are read without them. Bit-exact.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import Label, regrouped, without
-from mlaot.ops.kinds import is_stored, is_view, puts_in_ones
+from mlaot.ops.axes import Label, axes_of, regrouped, without
+from mlaot.ops.kinds import changes_unit_axes, is_stored, is_view
 from mlaot.ops.layout import Laid, laid_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
 from mlaot.passes.base import pass_over
@@ -28,11 +28,11 @@ from mlaot.passes.rewrite import Rule, rewrite
 
 
 def past_elementwise(node: Node) -> Node | None:
-    """f(reshape(x), y) => reshape(f(x, y')), where y' is what of ``y`` belongs to each element of ``x``"""
+    """f(reshape(x), y) => reshape(f(x, y')), where y' holds the element of ``y`` for each of ``x``"""
     if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):
-        if _moves(a) and (args := _all_as(node, a)) is not None:
+        if _moves(a) and (args := _reshape_operands(node, a)) is not None:
             return st.reshape(node.op(*args, **node.attrs), shape=node.type.shape)
     return None
 
@@ -41,38 +41,38 @@ def _moves(node: Node) -> bool:
     if node.op is not st.reshape:
         return False
     inner = node.arg(0)
-    if puts_in_ones(node):
+    if changes_unit_axes(node):
         return inner.type.rank < node.type.rank
     return not (is_view(inner) or is_stored(inner))
 
 
-def _all_as(node: Node, like: Node) -> list[Node] | None:
-    """The arguments of an elementwise node in the shape that ``like``, one of them, is a reshape of."""
+def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
+    """Reshape the arguments of an elementwise node to the shape that ``like``, one of them, had before."""
     inner = like.arg(0)
     groups = regrouped(inner.type.shape, like.type.shape)
     if groups is None:
         return None
-    found: list[Node] = []
+    operands: list[Node] = []
     for a in (a.find() for a in node.args):
         if a.op is st.reshape and a.arg(0).type.shape == inner.type.shape:
-            found.append(a.arg(0))
-        elif a.op is st.broadcast and (spread := _broadcast_as(a, inner, groups)) is not None:
-            found.append(spread)
+            operands.append(a.arg(0))
+        elif a.op is st.broadcast and (spread := _reshape_broadcast(a, inner, groups)) is not None:
+            operands.append(spread)
         elif _only_splits(a.arg(0) if a.op is st.reshape else a, inner):
-            found.append(st.reshape(a, shape=inner.type.shape))
+            operands.append(st.reshape(a, shape=inner.type.shape))
         else:
             return None
-    return found
+    return operands
 
 
 def _only_splits(node: Node, like: Node) -> bool:
-    """Whether a reshape to the shape of ``like`` makes several axes of one, which is a view."""
+    """Tell whether a reshape to the shape of ``like`` only splits axes, which is a view."""
     groups = regrouped(node.type.shape, like.type.shape)
     return groups is not None and all(len(axes) == 1 for axes, _ in groups)
 
 
-def _broadcast_as(node: Node, inner: Node, groups: list[tuple[list[int], list[int]]]) -> Node | None:
-    """A broadcast to the shape of ``inner``, where all of a group of axes vary or none does."""
+def _reshape_broadcast(node: Node, inner: Node, groups: list[tuple[list[int], list[int]]]) -> Node | None:
+    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does."""
     axes: list[int] = []
     for before, after in groups:
         varying = [a in node.attrs["axes"] for a in after]
@@ -84,7 +84,7 @@ def _broadcast_as(node: Node, inner: Node, groups: list[tuple[list[int], list[in
 
 
 def _is_bare(node: Node) -> bool:
-    """Whether a value without its axes of one element is at hand: one that a reshape put in, or that is stored."""
+    """Tell whether the value without axes of one element is at hand: a reshape put them in, or it is stored."""
     return node.op is st.reshape or is_stored(node)
 
 
@@ -100,16 +100,15 @@ def past_one_element(node: Node) -> Node | None:
         if extent == 1 and _is_bare(a)
     }
     for dropped in (units, units - axes.whole):
-        better = _without(node, args, dropped) if dropped else None
+        better = _drop_axes(node, args, dropped) if dropped else None
         if better is not None:
             return better if better.type == node.type else st.reshape(better, shape=node.type.shape)
     return None
 
 
-def _without(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
-    """A node whose arguments lack some axes of one element, if only such axes are then missing in its result."""
-    assert node.op.axes is not None, f"bug in mlaot: no axes of {node.op}"
-    axes = node.op.axes.of(node)
+def _drop_axes(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
+    """Make a node without axes of one element of its arguments; None where its result would lack others."""
+    axes = axes_of(node)
     bare = []
     for a, labels in zip(args, axes.args, strict=True):
         extents = dict(zip(labels, a.type.shape, strict=True))
@@ -142,8 +141,8 @@ def unit_labels(node: Node) -> Node | None:
     for i, each in enumerate((first, second)):
         labels.append("".join(c for c in each if c not in dropped))
         operands.append(st.reshape(node.arg(i), shape=tuple(sizes[c] for c in labels[i])))
-    reached = "".join(c for c in out if c not in dropped)
-    result = red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{reached}")
+    kept = "".join(c for c in out if c not in dropped)
+    result = red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{kept}")
     return st.reshape(result, shape=node.type.shape)
 
 

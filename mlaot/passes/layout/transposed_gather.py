@@ -1,4 +1,4 @@
-"""Known places along an axis are read where they lie, with no copy that has this axis first. Bit-exact.
+"""Gathers at constant places read along any axis, without a transposed copy of their source. Bit-exact.
 
 v1 = transpose(x, perm=(2, 0, 1)) : f32[w,c,h]
 v2 = gather(v1, places) : f32[2w,c,h]            =>    v2 = take(x, places, lead=2) : f32[c,h,2w]
@@ -25,7 +25,7 @@ from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import KNOWN_PLACES
 
 
-def taken(node: Node) -> Node | None:
+def take_in_place(node: Node) -> Node | None:
     """gather(transpose(x), constant) => transpose(take(x, constant)), where the axis is x's last"""
     rows, lead, places = node.arg(0), node.attrs["lead"], _places(node)
     if places is None or rows.op is not st.transpose or places.size > KNOWN_PLACES:
@@ -37,7 +37,7 @@ def taken(node: Node) -> Node | None:
     return st.transpose(st.take(x, indices=Literal(places, i64), lead=last), perm=perm)
 
 
-def gathered(node: Node) -> Node | None:
+def gather_in_place(node: Node) -> Node | None:
     """gather(transpose(x), constant) => transpose(gather(x, constant)) behind the axes before"""
     rows, lead = node.arg(0), node.attrs["lead"]
     if rows.op is not st.transpose or _places(node) is None:
@@ -53,18 +53,18 @@ def gathered(node: Node) -> Node | None:
 
 
 def _places(node: Node) -> np.ndarray[Any, Any] | None:
-    """The places that a gather reads, where they are known and the same everywhere."""
+    """Return the places that a gather reads, where they are constants and the same everywhere."""
     lead, places = node.attrs["lead"], node.arg(1)
     length = node.arg(0).type.shape[lead]
     if places.op is st.broadcast and places.attrs["axes"] == (lead,):
         places = places.arg(0)
     if places.op is not st.const or places.type.rank != 1 or not isinstance(length, int):
         return None
-    found = places.attrs["value"].array.astype(np.int64)
-    return np.clip(np.where(found < 0, found + length, found), 0, length - 1) if found.size else None
+    numbers = places.attrs["value"].array.astype(np.int64)
+    return np.clip(np.where(numbers < 0, numbers + length, numbers), 0, length - 1) if numbers.size else None
 
 
 @pass_over("graphs", after=("blocked_layout",))
 def transposed_gather(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
-    rewrite(graph, {gather: (taken, gathered), st.transpose: (transpose_twice,)})
+    rewrite(graph, {gather: (take_in_place, gather_in_place), st.transpose: (transpose_twice,)})

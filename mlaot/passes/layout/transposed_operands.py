@@ -1,11 +1,11 @@
-"""Operands of products that lie along the sum, stored the other way round where many rows read them. Bit-exact.
+"""Store transposed those operands of products whose summed axis is adjacent, where many rows read them. Bit-exact.
 
     q : f32[256,64], k : f32[256,64]                     v1 = transpose(k, perm=(1, 0)) : f32[64,256]
                                                   =>     v2 = copy(v1) : f32[64,256]
     v1 = contract(q, k, spec=ac,bc->ab)                  v3 = contract(q, v2, spec=ac,cb->ab)
 
-The columns of the result then run along the lanes, as those of a product with weights do, and no lanes are added up at
-the end of each sum. Weights need none of this: they are packed at build.
+The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes.
+Weights need no copy: they are packed at build.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlaot.schedule.tuning import TRANSPOSED_EXTENT
 
 @pass_over("graphs", after=("contract",))
 def transposed_operands(graph: Graph) -> None:
-    """Store such operands once more."""
+    """Store transposed the computed operands of products that lie along the sum."""
     rewrite(graph, {red.contract: (columns_last,)})
 
 
@@ -49,7 +49,7 @@ def columns_last(node: Node) -> Node | None:
 
 
 def _is_many(extents: list[Dim]) -> bool:
-    """Whether the product of extents is large enough; a named one counts as one."""
+    """Tell whether the product of extents is large enough; a named one counts as one."""
     count = 1
     for d in extents:
         count *= d if isinstance(d, int) else 1

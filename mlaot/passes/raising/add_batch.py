@@ -1,11 +1,11 @@
-"""A model that is declared on one example takes a batch of them: the dimension ``batch`` in front. Bit-exact.
+"""Batch a model that is declared on one example: its arrays lead with the dimension ``batch``. Bit-exact.
 
     model:                                      model:
     v0 = input(name=x) : f32[64]                v0 = input(name=x) : f32[batch,64]
     v1 = contract(v0, w) : f32[10]        =>    v1 = contract(v0, w) : f32[batch,10]
 
-A graph that takes no inputs has no batch. Training in tiles, and training on one example after the other, get graphs
-of their own: the first a batch of fixed size, the second none.
+A graph without inputs has no batch. Training in microbatches gets a graph of its own with a batch of fixed size, and
+training on one example after the other gets one without a batch.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def add_batch(module: Module, traced: Traced) -> None:
 
 
 def _arguments(module: Module, graph: Graph) -> list[str]:
-    """The inputs of a graph that a caller gives."""
+    """Return the inputs of a graph that a caller passes."""
     return [name for name in graph.inputs if name not in module.slots]
 
 
 def _single_results(module: Module, model: Graph) -> list[str]:
-    """The results of a model, where none of them depends on an input: its loss has some, ``forward`` takes none."""
+    """Return the results that no input reaches, if that is all of them: ``forward`` takes no inputs then."""
     results = {name: node.find() for name, node in model.outputs.items() if name != "loss"}
     nodes = set(topological(results.values()))
     return [] if any(model.inputs[name] in nodes for name in _arguments(module, model)) else list(results)

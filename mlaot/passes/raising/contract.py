@@ -12,6 +12,8 @@ equal contractions are one node however they were written.
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import bf16, f16
 from mlaot.ops import elementwise as ew
@@ -20,25 +22,23 @@ from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
 
 def sum_of_products(node: Node) -> Node | None:
     """sum(broadcast(x) * broadcast(w)) => contract(x, w)"""
     product, axes = node.arg(0), node.attrs["axes"]
     if product.op is not ew.mul or _is_half(node):
         return None
-    labels = LETTERS[: product.type.rank]
+    labels = ascii_lowercase[: product.type.rank]
     (a, a_labels), (b, b_labels) = (_factor(product.arg(i), labels) for i in (0, 1))
     out = "".join(c for i, c in enumerate(labels) if i not in axes)
     summed = set(labels) - set(out)
     if not (summed <= set(a_labels) and summed <= set(b_labels)) or set(out) <= set(a_labels) & set(b_labels):
         return None
-    reached = "".join(c for c in out if c in a_labels or c in b_labels)
-    result = red.contract(a, b, spec=f"{a_labels},{b_labels}->{reached}")
-    if reached == out:
+    product_labels = "".join(c for c in out if c in a_labels or c in b_labels)
+    result = red.contract(a, b, spec=f"{a_labels},{b_labels}->{product_labels}")
+    if product_labels == out:
         return result
-    return st.broadcast(result, shape=node.type.shape, axes=tuple(out.index(c) for c in reached))
+    return st.broadcast(result, shape=node.type.shape, axes=tuple(out.index(c) for c in product_labels))
 
 
 def sum_of_sums(node: Node) -> Node | None:
@@ -62,7 +62,7 @@ def sum_of_multiples(node: Node) -> Node | None:
 
 
 def _is_half(node: Node) -> bool:
-    """Whether each of the ops rounds to 16 bits: a product in a contraction would not."""
+    """Tell whether each op rounds to 16 bits: a product inside a contraction would not be rounded."""
     return node.type.dtype in (f16, bf16)
 
 
@@ -80,10 +80,10 @@ def absorb_transpose(node: Node) -> Node | None:
         return None
     for i, operand in enumerate(operands):
         if operand.op is st.transpose:
-            moved = [""] * len(labels[i])
+            reordered = [""] * len(labels[i])
             for position, p in enumerate(operand.attrs["perm"]):
-                moved[p] = labels[i][position]
-            operands[i], labels[i] = operand.arg(0), "".join(moved)
+                reordered[p] = labels[i][position]
+            operands[i], labels[i] = operand.arg(0), "".join(reordered)
     return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
 
 
@@ -93,19 +93,19 @@ def transposed_result(node: Node) -> Node | None:
     if inner.op is not red.contract:
         return None
     first, second, out = red.parse_spec(inner.attrs["spec"])
-    moved = "".join(out[p] for p in node.attrs["perm"])
-    return red.contract(inner.arg(0), inner.arg(1), spec=f"{first},{second}->{moved}")
+    reordered = "".join(out[p] for p in node.attrs["perm"])
+    return red.contract(inner.arg(0), inner.arg(1), spec=f"{first},{second}->{reordered}")
 
 
 def canonical_labels(node: Node) -> Node | None:
-    """The operand with the result's first label first; labels named in order of the result, then of the sum"""
+    """Put the operand with the result's first label first; name labels by the result, then the sum"""
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = [(first, node.arg(0)), (second, node.arg(1))]
     order = [tuple(out.index(c) for c in labels if c in out) for labels, _ in operands]
     if min(order[1], default=99) < min(order[0], default=99):
         operands.reverse()
     seen = dict.fromkeys(out + operands[0][0] + operands[1][0])
-    names = dict(zip(seen, LETTERS, strict=False))
+    names = dict(zip(seen, ascii_lowercase, strict=False))
     spec = ",".join("".join(names[c] for c in labels) for labels, _ in operands) + "->" + "".join(names[c] for c in out)
     if spec == node.attrs["spec"] and operands[0][1] is node.arg(0):
         return None

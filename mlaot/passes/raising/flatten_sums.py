@@ -33,7 +33,7 @@ def flatten_sums(graph: Graph) -> None:
         sums = [node for node in nodes if node.op is op and node.type.rank == 0]
         if not sums:
             continue
-        uses = {node: len(some) for node, some in users(nodes).items()}
+        uses = {node: len(readers) for node, readers in users(nodes).items()}
         for root in graph.roots():
             uses[root] += 2
         interior = {a.find() for node in sums for a in node.args if a.find().op is op and uses[a.find()] == 1}
@@ -42,7 +42,7 @@ def flatten_sums(graph: Graph) -> None:
 
 
 class Classes:
-    """Numbers for structural classes: same op over the same classes, whatever items of a tensor are read."""
+    """Numbers for structural classes: the same op over the same classes, whichever items of a tensor they read."""
 
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
@@ -52,7 +52,7 @@ class Classes:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def leaf(self, node: Node) -> int | None:
-        """The class of an item, a constant or a tensor; None for computed scalars."""
+        """Number the class of an item, a constant or a tensor; None for computed scalars."""
         if node.op is st.item:
             return self.number(("item", node.arg(0)))
         if node.op is st.const and node.type.rank == 0:
@@ -61,7 +61,8 @@ class Classes:
             return self.number(("tensor", node))
         return None
 
-    def computed(self, node: Node, args: list[int]) -> int:
+    def composite(self, node: Node, args: list[int]) -> int:
+        """Number the class of a scalar by its op and the classes of its arguments."""
         if len(args) == 2 and node.op.commutative:
             a, b = sorted(args)
             return self.number((node.op, ((a, 2),) if a == b else ((a, 1), (b, 1))))
@@ -76,8 +77,8 @@ def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> No
     numbers = random.Random(0)
     signature: dict[Node, Signature] = {}
     for node in nodes:
-        found = classes.leaf(node)
-        if found is None and node.op is op:
+        class_ = classes.leaf(node)
+        if class_ is None and node.op is op:
             count = total = 0
             for a in (x.find() for x in node.args):
                 if a in interior:
@@ -89,10 +90,10 @@ def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> No
                     n, h = 1, weight
                 count, total = count + n, (total + h) & 0xFFFFFFFFFFFFFFFF
             signature[node] = count, total
-            found = classes.number((op, count, total))
-        elif found is None:
-            found = classes.computed(node, [classes.of[a.find()] for a in node.args])
-        classes.of[node] = found
+            class_ = classes.number((op, count, total))
+        elif class_ is None:
+            class_ = classes.composite(node, [classes.of[a.find()] for a in node.args])
+        classes.of[node] = class_
     for node in nodes:
         if node.op is op and node.type.rank == 0 and node not in interior:
             _flatten_root(graph, op, node, interior, signature)
@@ -101,23 +102,23 @@ def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> No
 def _flatten_root(graph: Graph, op: Op, root: Node, interior: set[Node], signature: dict[Node, Signature]) -> None:
     """Make the many-argument node of ``root``, and one for each sibling sum inside it."""
     siblings = _siblings(root, interior, signature) if op is ew.add else set()
-    made: dict[Node, Node] = {}
+    sums: dict[Node, Node] = {}
     for top in [*sorted(siblings, key=lambda n: signature[n][0]), root]:
         terms: list[Node] = []
         stack = [a.find() for a in reversed(top.args)]
         while stack:
             node = stack.pop()
-            if node in made:
-                terms.append(made[node])
+            if node in sums:
+                terms.append(sums[node])
             elif node in interior:
                 stack.extend(a.find() for a in reversed(node.args))
             else:
                 terms.append(node)
         if op is ew.add:
             terms = [t for t in terms if not _is_zero(t)] or terms[:1]
-        made[top] = graph.add(op, terms) if len(terms) > 1 else terms[0]
-    if made[root].find() is not root:
-        graph.forward(root, made[root])
+        sums[top] = graph.add(op, terms) if len(terms) > 1 else terms[0]
+    if sums[root].find() is not root:
+        graph.forward(root, sums[root])
 
 
 def _is_zero(node: Node) -> bool:
@@ -125,7 +126,7 @@ def _is_zero(node: Node) -> bool:
 
 
 def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature]) -> set[Node]:
-    """Inner sums that stay: several of equal structure that share operands, the largest first; then those inside."""
+    """Find inner sums to keep: those of equal structure that share operands, largest first, and inside them."""
     kept: set[Node] = set()
     inside: set[Node] = set()
     by_signature: dict[Signature, list[Node]] = {}
@@ -145,20 +146,20 @@ def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature])
 
 
 def _inner(root: Node, interior: set[Node]) -> list[Node]:
-    """The inner sums below ``root``."""
-    found: list[Node] = []
+    """List the inner sums below ``root``."""
+    inner: list[Node] = []
     stack = [root]
     while stack:
         for a in stack.pop().args:
             if (node := a.find()) in interior:
-                found.append(node)
+                inner.append(node)
                 stack.append(node)
-    return found
+    return inner
 
 
 def _operands(node: Node, interior: set[Node]) -> set[Node]:
-    """What the terms of an inner sum are made of: the terms' arguments."""
-    found: set[Node] = set()
+    """Return the arguments of an inner sum's terms."""
+    operands: set[Node] = set()
     stack = [node]
     while stack:
         top = stack.pop()
@@ -166,7 +167,7 @@ def _operands(node: Node, interior: set[Node]) -> set[Node]:
             if a in interior:
                 stack.append(a)
             elif a.op is st.item or not a.args:
-                found.add(a)
+                operands.add(a)
             else:
-                found.update(x.find() for x in a.args)
-    return found
+                operands.update(x.find() for x in a.args)
+    return operands

@@ -20,7 +20,7 @@ from mlaot.passes.rewrite import rewrite
 
 
 def greedy_dots(graph: Graph) -> None:
-    """Flatten, then find the dots; equal arrays are one node by hash-consing."""
+    """Flatten sums, then rewrite them to dots; equal arrays are one node by hash-consing."""
     _flatten(graph)
     rewrite(graph, {ew.add: (dot_of_products,)})
 

@@ -1,4 +1,4 @@
-"""Stacks pull ops up: scalars of equal structure become one op on a tensor of them. Reassociates (sums are reordered).
+"""Raise scalars of equal structure to one op on a tensor of them. Reassociates (sums are reordered).
 
     h0 = relu(add(mul(w0, x0), mul(w1, x1), b0))          v0 = broadcast(x), v1 = mul(w, v0)
     h1 = relu(add(mul(w2, x0), mul(w3, x1), b1))    =>    v2 = sum(v1, axes=(1,)), v3 = add(v2, b)
@@ -69,7 +69,7 @@ def raise_tensors(graph: Graph) -> None:
 
 
 class _Raiser:
-    """The state of one run: scalars by number, what is asked for, and what was planned."""
+    """The state of one run: numbered scalars, arrays that are asked for, and the plans to compute them."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -77,8 +77,8 @@ class _Raiser:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.height = np.zeros(len(self.nodes), np.int64)
         self.klass = np.zeros(len(self.nodes), np.int64)
-        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters behind each
-        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and how far behind they are
+        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters of each
+        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and the distance to them
         index = np.zeros(len(self.nodes), np.int64)
         classes = Classes()
         for i, node in enumerate(self.nodes):
@@ -91,7 +91,7 @@ class _Raiser:
                     if node.arg(0).attrs.get("parameter"):
                         first[i], far[i] = index[i], 0
             else:
-                self.klass[i] = classes.computed(node, [int(self.klass[a]) for a in args])
+                self.klass[i] = classes.composite(node, [int(self.klass[a]) for a in args])
                 self.height[i] = 1 + max(int(self.height[a]) for a in args)
                 near, first[i] = min((int(far[a]), int(first[a])) for a in args)
                 far[i] = near + 1
@@ -101,7 +101,7 @@ class _Raiser:
         self.asked: dict[int, dict[Key, Ids]] = {}
         self.plans: dict[Key, Plan] = {}
         self.copies: dict[Key, tuple[Key, Ids]] = {}
-        self.made: dict[Key, Node] = {}
+        self.tensors: dict[Key, Node] = {}
         self.processed: list[Key] = []
 
     def run(self) -> None:
@@ -112,13 +112,13 @@ class _Raiser:
         for height in range(int(self.height.max(initial=0)), 0, -1):
             self._place(height)
         for key in reversed(self.processed):
-            self.made[key] = self._make(key)
+            self.tensors[key] = self._make(key)
         for name, ids in roots.items():
             if ids is not None:
                 self.graph.outputs[name] = self._value(ids)
 
     def _root(self, node: Node) -> Ids | None:
-        """The scalars of an output: itself, or what it stacks; None for tensors that were not stacked."""
+        """Return the scalars of an output: itself, or what it stacks; None for tensors that were not stacked."""
         if node.op is st.stack and node.type.rank == 1:
             return np.array([self.number[a.find()] for a in node.args])
         return np.array(self.number[node]) if node.type.rank == 0 else None
@@ -157,7 +157,7 @@ class _Raiser:
             columns = self._columns(ids, len(first.args))
             parts = [Part(columns[..., i]) for i in range(len(first.args))]
             if first.op.commutative and len(parts) == 2:
-                parts = self._oriented(parts)
+                parts = self._orient(parts)
         for part in parts:
             self._ask(part.ids)
         self.plans[_key(ids)] = Plan(first.op, first.attrs, parts)
@@ -166,39 +166,39 @@ class _Raiser:
         flat = [[self.number[a.find()] for a in self.nodes[i].args] for i in ids.reshape(-1).tolist()]
         return np.array(flat, np.int64).reshape(*ids.shape, count)
 
-    def _oriented(self, parts: list[Part]) -> list[Part]:
-        """Arguments of a commutative op in the order of their classes."""
+    def _orient(self, parts: list[Part]) -> list[Part]:
+        """Order the arguments of a commutative op by their classes."""
         a, b = (part.ids for part in parts)
         swap = self.klass[a] > self.klass[b]
         return [Part(np.where(swap, b, a)), Part(np.where(swap, a, b))]
 
     def _reduction_parts(self, op: Op, ids: Ids) -> list[Part]:
-        """The terms of many-argument sums by class: one array a class, with an axis to reduce where it has many."""
+        """Group the terms of sums by class: one array a class, with an axis to reduce where it has many."""
         count = len(self.nodes[int(ids.flat[0])].args)
         terms = self._columns(ids, count)
         by_class = np.argsort(self.klass[terms], axis=-1, kind="stable")
         terms = np.take_along_axis(terms, by_class, -1)
         parts, start = [], 0
         for _, size in sorted(Counter(self.klass[terms.reshape(-1, count)[0]].tolist()).items()):
-            some = terms[..., start : start + size]
+            group = terms[..., start : start + size]
             start += size
             if size == 1:
-                parts.append(Part(some[..., 0]))
+                parts.append(Part(group[..., 0]))
                 continue
-            some = np.take_along_axis(some, np.argsort(self._alignment(some), axis=-1, kind="stable"), -1)
-            product = self.nodes[int(some.flat[0])].op is ew.mul
+            group = np.take_along_axis(group, np.argsort(self._alignment(group), axis=-1, kind="stable"), -1)
+            product = self.nodes[int(group.flat[0])].op is ew.mul
             if size <= FEW_TERMS and not product and ids.size > 1:
-                parts += [Part(some[..., i]) for i in range(size)]
+                parts += [Part(group[..., i]) for i in range(size)]
             else:
-                parts.append(Part(some, REDUCTIONS[op]))
+                parts.append(Part(group, REDUCTIONS[op]))
         return parts
 
     def _alignment(self, terms: Ids) -> Ids:
-        """Sort keys of the terms of each row: for products, by the factor that the rows have in common."""
+        """Return sort keys for the terms of each row: for products, by the factor that the rows share."""
         if self.nodes[int(terms.flat[0])].op is not ew.mul:
             return self.order[terms]
         columns = self._columns(terms, 2)
-        factors = [part.ids for part in self._oriented([Part(columns[..., 0]), Part(columns[..., 1])])]
+        factors = [part.ids for part in self._orient([Part(columns[..., 0]), Part(columns[..., 1])])]
         rows = [len(np.unique(np.sort(f.reshape(-1, f.shape[-1]), axis=1), axis=0)) for f in factors]
         if rows[0] == rows[1]:  # one row: by the factor that is computed or an input of the example, not a parameter
             return self.order[factors[0] if self._is_data(factors[0]) else factors[1]]
@@ -213,7 +213,7 @@ class _Raiser:
     def _make(self, key: Key) -> Node:
         if key in self.copies:
             base, positions = self.copies[key]
-            return take_as_view(self.made[base], positions)
+            return take_as_view(self.tensors[base], positions)
         plan = self.plans[key]
         values: list[Node] = []
         for part in plan.parts:
@@ -227,15 +227,15 @@ class _Raiser:
         return plan.op(*values, **plan.attrs)
 
     def _value(self, ids: Ids) -> Node:
-        """The tensor of an array of scalars."""
+        """Return the tensor of an array of scalars."""
         core, axes = _invariant(ids)
-        value = self.made.get(_key(core)) or self._leaf(core)
+        value = self.tensors.get(_key(core)) or self._leaf(core)
         return st.broadcast(value, shape=ids.shape, axes=axes) if core.shape != ids.shape else value
 
     def _leaf(self, ids: Ids) -> Node:
         kinds = np.unique(self.klass[ids])
         if len(kinds) > 1:
-            return self._mixed(ids, kinds)
+            return self._mix(ids, kinds)
         first = self.nodes[int(ids.flat[0])]
         if first.op is st.item:
             index = np.array([self.nodes[i].attrs["index"] for i in ids.reshape(-1).tolist()], np.int64)
@@ -246,8 +246,8 @@ class _Raiser:
         assert ids.size == 1, f"bug in mlaot: raise_tensors has no value for {first}"
         return first
 
-    def _mixed(self, ids: Ids, kinds: Ids) -> Node:
-        """Scalars of several structures in one array: each kind is made on its own, then they are put together."""
+    def _mix(self, ids: Ids, kinds: Ids) -> Node:
+        """Compute each kind of scalar of an array on its own, then put them together."""
         groups = [np.unique(ids[self.klass[ids] == kind]) for kind in kinds.tolist()]
         values = [self._value(group) for group in groups]
         flat = [v if v.type.rank else st.reshape(v, shape=(1,)) for v in values]
@@ -259,7 +259,7 @@ def _key(ids: Ids) -> Key:
 
 
 def _invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
-    """The array without the axes along which it does not vary, and the axes that are left."""
+    """Drop the axes along which an array does not vary; return it and the axes that are left."""
     axes = tuple(range(ids.ndim))
     for axis in reversed(range(ids.ndim)):
         first = ids.take([0], axis=axis)
@@ -270,7 +270,7 @@ def _invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
 
 
 def _clusters(arrays: list[Ids]) -> list[list[Ids]]:
-    """Arrays in groups: two that have a scalar in common, directly or through others, are in one group."""
+    """Group arrays: two that share a scalar, directly or through others, are in one group."""
     owner: dict[int, int] = {}
     group = list(range(len(arrays)))
 
@@ -289,7 +289,7 @@ def _clusters(arrays: list[Ids]) -> list[list[Ids]]:
 
 
 def _base(cluster: Sequence[Ids]) -> Ids:
-    """One array that holds every scalar of the cluster once: the first that does, or all of them in a row."""
+    """Return one array that holds every scalar of the cluster once: one of it, or all scalars in a row."""
     union = np.unique(np.concatenate([ids.reshape(-1) for ids in cluster]))
     for ids in cluster:
         if ids.size == union.size and np.unique(ids).size == union.size:
@@ -298,14 +298,14 @@ def _base(cluster: Sequence[Ids]) -> Ids:
 
 
 def positions_in(base: Ids, ids: Ids) -> Ids:
-    """Where in ``base``, flat, each of ``ids`` stands."""
+    """Return where in ``base``, flat, each of ``ids`` stands."""
     flat = base.reshape(-1)
     sorter = np.argsort(flat)
     return sorter[np.searchsorted(flat, ids, sorter=sorter)].reshape(ids.shape)
 
 
 def take_as_view(x: Node, positions: Ids) -> Node:
-    """``x``'s elements at ``positions``: as a view where they are in order or transposed."""
+    """Take ``x``'s elements at ``positions``: as a view where they are in order or transposed."""
     shape = x.type.shape
     if positions.size == dims_.product(shape):
         numbers = np.arange(positions.size)

@@ -1,4 +1,4 @@
-"""Parameters read as tensors become tensors: the flat vector of scalar parameters is cut up. Bit-exact.
+"""Split the flat vector of scalar parameters into the tensors that ops read of it. Bit-exact.
 
     v0 = input(name=all parameters) : f64[39760]       v0 = input(name=layers.0.w) : f64[50,784]
     v1 = take(v0, indices=<39200 numbers>)       =>    v1 = input(name=layers.0.b) : f64[50]
@@ -9,8 +9,8 @@ take of that tensor, and one that spans several (a penalty on all weights) takes
 that nothing reads is kept, so that it is saved and counted as in the model.
 
 Each array that the user declared is a view of one of these tensors, with strides: rows of a matrix, the matrix
-transposed. Where it would not be (its columns are read in another order, or in several parts), it is a tensor itself,
-and is read through a take.
+transposed. Where it would not be (its columns are read in another order, or in several parts), it becomes a tensor
+itself, which ops read by a take.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def split_parameters(module: Module, traced: Traced) -> None:
 
 
 def split(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str, Ids]:
-    """Cut up the input ``flat_name``: the scalars of each new tensor, by its name.
+    """Split the input ``flat_name`` into tensors; return the scalars of each by its name.
 
     ``declared``: the arrays of the user, which hold each scalar once.
     """
@@ -74,7 +74,7 @@ def split(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str
 
 
 def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
-    """Disjoint arrays of all ``count`` scalars: what is read, matrices and small ones first, then what is left."""
+    """Partition all ``count`` scalars: what is read, matrices and small arrays first, then what is left."""
     pieces: list[Ids] = []
     taken = np.zeros(count, bool)
     for ids in sorted(reads, key=lambda ids: (-ids.ndim, ids.size)):
@@ -90,7 +90,7 @@ def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
 
 
 def _with_views(pieces: list[Ids], declared: list[Ids], count: int) -> list[Ids]:
-    """The pieces of which all declared arrays are views; arrays that are none are pieces themselves."""
+    """Choose pieces of which all declared arrays are views; an array that is none becomes a piece itself."""
     own: list[Ids] = []
     lost = declared
     while lost:
@@ -107,7 +107,7 @@ def _with_views(pieces: list[Ids], declared: list[Ids], count: int) -> list[Ids]
 
 
 def _is_view(home: Ids, place: Ids, pieces: Sequence[Ids]) -> bool:
-    """Whether an array whose elements lie at ``place`` of the pieces ``home`` is one of them with other strides."""
+    """Tell whether an array whose elements lie at ``place`` of pieces ``home`` is one piece with strides."""
     piece = int(home.flat[0])
     if piece < 0 or (home != piece).any():
         return False
@@ -120,7 +120,7 @@ def _is_view(home: Ids, place: Ids, pieces: Sequence[Ids]) -> bool:
 
 
 def _read(value: Node, positions: Ids) -> Node:
-    """``value``'s elements at ``positions``: a run of a vector as a slice, where it is not the whole."""
+    """Read ``value`` at ``positions``: a run of a vector as a slice, unless it is the full vector."""
     flat = positions.reshape(-1)
     is_run = value.type.rank == 1 and flat.size > 1 and (flat == flat[0] + np.arange(flat.size)).all()
     if is_run and flat.size < dims_.product(value.type.shape):
@@ -133,7 +133,7 @@ def _flat(node: Node) -> Node:
 
 
 def _indices(node: Node) -> Ids:
-    """The scalars that a node reads of the flat vector."""
+    """Return the scalars that a node reads of the flat vector."""
     if node.op is st.item:
         return np.array(node.attrs["index"], np.int64)
     if node.op is st.take:
@@ -143,12 +143,12 @@ def _indices(node: Node) -> Ids:
 
 
 def _names(pieces: Iterable[Ids], declared: Mapping[str, Ids], taken: set[str]) -> list[str]:
-    """A name for each piece: what the names of the arrays in it have in common, ``enc`` of ``enc.w`` and ``enc.b``.
+    """Name each piece after what its arrays' names have in common: ``enc`` for ``enc.w`` and ``enc.b``.
 
     ``taken``: the names of inputs, to which training adds the learning rate.
     """
     owner = {int(scalar): name for name, ids in declared.items() for scalar in ids.flat}
-    found: list[str] = []
+    names: list[str] = []
     for ids in pieces:
         split = [name.split(".") for name in dict.fromkeys(owner[int(i)] for i in ids.flat)]
         length = min(map(len, split))
@@ -158,5 +158,5 @@ def _names(pieces: Iterable[Ids], declared: Mapping[str, Ids], taken: set[str]) 
         while name in taken:
             name, n = f"{base}_{n}", n + 1
         taken.add(name)
-        found.append(name)
-    return found
+        names.append(name)
+    return names

@@ -37,10 +37,10 @@ from mlaot.transforms.batch import batch
 
 
 @dataclass(frozen=True)
-class Late:
-    """A product of a parameter and a vector that depends on none, and the vector ``change`` of the parameter's update
+class RankOneUpdate:
+    """A parameter's product with a vector that depends on none, and the parameter's update ``sub(weight, change x)``.
 
-    ``sub(weight, change x)``; ``spec`` is that of ``contract(change, x)``.
+    ``change`` is a vector, too; ``spec`` is that of ``contract(change, x)``.
     """
 
     product: Node
@@ -51,69 +51,69 @@ class Late:
 
 
 def fits(graph: Graph) -> bool:
-    """Whether the training of a model on one example may have a large product of weights with what it is given."""
+    """Tell whether training a model on one example may multiply large weights with values independent of them."""
     plain = not graph.writes and not any(n.op.draws or n.op is sparse or subgraphs(n.attrs) for n in graph.nodes())
-    given = _given(graph)
+    independent = _independent_of_parameters(graph)
     return plain and any(
-        n.op in (red.contract, ew.mul) and any(a.find() in given for a in n.args) and any(map(_is_large, n.args))
+        n.op in (red.contract, ew.mul) and any(a.find() in independent for a in n.args) and any(map(_is_large, n.args))
         for n in graph.nodes()
     )
 
 
 @pass_over("module", after=("entries", "contract"))
 def delayed_updates(module: Module) -> None:
-    """Make the graph ``fit_step``, a step on one example, one of a block; none where nothing is gained."""
+    """Split ``fit_step`` into the start of a block, a step on one example, and the end of the block."""
     graph = module.graphs.pop(FIT_STEP, None)
     if graph is None:
         return
-    given = _given(graph)
-    rewrite(graph, {red.contract: (outer,), ew.mul: (lambda node: scale_first(node, given),)})
-    found = list(_late(graph))
-    if not found:
+    independent = _independent_of_parameters(graph)
+    rewrite(graph, {red.contract: (outer,), ew.mul: (lambda node: scale_first(node, independent),)})
+    updates = list(_find_updates(graph))
+    if not updates:
         return
-    begin, copies = copy_into(graph, [n for late in found for n in (late.product, late.x)], FIT_BEGIN)
-    end, rows = copy_into(graph, [n for late in found for n in (late.weight, late.x)], FIT_END)
-    for k, late in enumerate(found):
-        begin.outputs |= {f"ahead{k}": copies[late.product], f"like{k}": copies[late.x]}
-        end.outputs[f"x{k}"] = rows[late.x]
+    begin, copies = copy_into(graph, [n for update in updates for n in (update.product, update.x)], FIT_BEGIN)
+    end, rows = copy_into(graph, [n for update in updates for n in (update.weight, update.x)], FIT_END)
+    for k, update in enumerate(updates):
+        begin.outputs |= {f"ahead{k}": copies[update.product], f"like{k}": copies[update.x]}
+        end.outputs[f"x{k}"] = rows[update.x]
     begin, end = (batch(g, LATE_EXAMPLES, module.slots) for g in (begin, end))
-    for k, late in enumerate(found):
-        size, dtype = late.change.type.shape[0], late.weight.type.dtype
+    for k, update in enumerate(updates):
+        size, dtype = update.change.type.shape[0], update.weight.type.dtype
         x = begin.outputs[f"like{k}"].find()
         begin.outputs[f"like{k}"] = begin.add(red.contract, (x, x), {"spec": "ac,bc->ab"})
         name = _free(graph, f"changes{k}")
         changes = end.input(name, Type(dtype, (LATE_EXAMPLES, size)))
-        weight = end.inputs[late.weight.attrs["name"]]
-        product = end.add(red.contract, (changes, end.outputs.pop(f"x{k}").find()), {"spec": late.spec})
-        end.writes[late.weight.attrs["name"]] = ew.sub(weight, product)
-        ahead = graph.input(_free(graph, f"ahead{k}"), late.product.type)
+        weight = end.inputs[update.weight.attrs["name"]]
+        product = end.add(red.contract, (changes, end.outputs.pop(f"x{k}").find()), {"spec": update.spec})
+        end.writes[update.weight.attrs["name"]] = ew.sub(weight, product)
+        ahead = graph.input(_free(graph, f"ahead{k}"), update.product.type)
         like = graph.input(_free(graph, f"like{k}"), Type(dtype, (LATE_EXAMPLES,)))
         before = graph.add(red.contract, (like, graph.input(name, changes.type)), {"spec": "a,ab->b"})
-        graph.outputs[f"change{k}"] = late.change
-        del graph.writes[late.weight.attrs["name"]]
-        graph.forward(late.product, ew.sub(ahead, before))
+        graph.outputs[f"change{k}"] = update.change
+        del graph.writes[update.weight.attrs["name"]]
+        graph.forward(update.product, ew.sub(ahead, before))
     module.graphs |= {FIT_BEGIN: begin, FIT_STEP: graph, FIT_END: end}
 
 
-def _given(graph: Graph) -> set[Node]:
-    """What depends on no parameter."""
-    found: set[Node] = set()
+def _independent_of_parameters(graph: Graph) -> set[Node]:
+    """Return the nodes that depend on no parameter."""
+    nodes: set[Node] = set()
     for node in graph.nodes():
         is_leaf = not node.args and not node.attrs.get("parameter")
-        if is_leaf or (node.args and all(a.find() in found for a in node.args)):
-            found.add(node)
-    return found
+        if is_leaf or (node.args and all(a.find() in nodes for a in node.args)):
+            nodes.add(node)
+    return nodes
 
 
 def _is_large(node: Node) -> bool:
-    """Whether a value is a matrix that is too large for the nearest cache."""
+    """Tell whether a value is a matrix that is too large for the nearest cache."""
     shape = node.find().type.shape
     return len(shape) == 2 and all(isinstance(d, int) for d in shape) and bool(prod(shape) >= LATE_WEIGHT)
 
 
-def _late(graph: Graph) -> Iterator[Late]:
-    """The large parameters whose only use is a product, and whose update is a matrix of rank 1."""
-    given, used = _given(graph), users(graph.nodes())
+def _find_updates(graph: Graph) -> Iterator[RankOneUpdate]:
+    """Yield the large parameters whose only use is a product and whose update is a matrix of rank 1."""
+    independent, used = _independent_of_parameters(graph), users(graph.nodes())
     for node in graph.nodes():
         if node.op is red.contract:
             *labels, out = red.parse_spec(node.attrs["spec"])
@@ -121,18 +121,18 @@ def _late(graph: Graph) -> Iterator[Late]:
             weight, x = node.arg(labels.index(matrix)), node.arg(labels.index(vector))
             is_parameter = weight.op is st.input_ and weight.attrs.get("parameter")
             suits = _is_large(weight) and weight.type.dtype.name in VECTORS and sorted(matrix) == sorted(out + vector)
-            if not (is_parameter and suits and x in given and len(vector) == 1):
+            if not (is_parameter and suits and x in independent and len(vector) == 1):
                 continue
             new = graph.writes.get(weight.attrs["name"], weight).find()
             last = not used.get(new) and [n.find() for n in graph.writes.values()].count(new) == 1
             if last and set(used[weight]) == {node, new} and new.op is ew.sub and new.arg(0) is weight:
                 change = _change(new.arg(1), x, matrix.index(out))
                 if change is not None:
-                    yield Late(node, weight, x, change, "ab,ac->bc" if matrix == out + vector else "ac,ab->bc")
+                    yield RankOneUpdate(node, weight, x, change, "ab,ac->bc" if matrix == out + vector else "ac,ab->bc")
 
 
 def _change(update: Node, x: Node, axis: int) -> Node | None:
-    """g where an update is mul(broadcast(g), broadcast(x)), with g along an axis and x along the other."""
+    """Return g of an update mul(broadcast(g), broadcast(x)), with g along ``axis`` and x along the other."""
     if update.op is ew.mul:
         for g, row in ((update.arg(0), update.arg(1)), (update.arg(1), update.arg(0))):
             if _spreads(g) == (axis,) and _spreads(row) == (1 - axis,) and row.arg(0) is x:
@@ -151,15 +151,15 @@ def outer(node: Node) -> Node | None:
     )
 
 
-def scale_first(node: Node, given: Container[Node]) -> Node | None:
+def scale_first(node: Node, independent: Container[Node]) -> Node | None:
     """mul(broadcast(s), mul(broadcast(g), broadcast(x))) => mul(broadcast(mul(broadcast(s), g)), broadcast(x))
 
-    Of a scalar s, a vector g, and one that is ``given``.
+    For a scalar s, a vector g, and an x that is ``independent`` of parameters.
     """
     for s, product in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
         if product.op is ew.mul and _spreads(s) == ():
             for g, x in ((product.arg(0), product.arg(1)), (product.arg(1), product.arg(0))):
-                if all(_spreads(n) in ((0,), (1,)) for n in (g, x)) and x.arg(0) in given:
+                if all(_spreads(n) in ((0,), (1,)) for n in (g, x)) and x.arg(0) in independent:
                     scale = st.broadcast(s.arg(0), shape=g.arg(0).type.shape, axes=())
                     scaled = st.broadcast(ew.mul(scale, g.arg(0)), shape=g.type.shape, axes=g.attrs["axes"])
                     return ew.mul(scaled, x)
@@ -167,12 +167,12 @@ def scale_first(node: Node, given: Container[Node]) -> Node | None:
 
 
 def _spreads(node: Node) -> tuple[int, ...] | None:
-    """The axes that a matrix has from a smaller value."""
+    """Return the axes along which a matrix holds the smaller value that it is a broadcast of."""
     return tuple(node.attrs["axes"]) if node.op is st.broadcast and node.type.rank == 2 else None
 
 
 def _free(graph: Graph, name: str) -> str:
-    """A name that no input of ``graph`` has."""
+    """Return a name that no input of ``graph`` has."""
     while name in graph.inputs:
         name += "_"
     return name

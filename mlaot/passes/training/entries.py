@@ -6,11 +6,11 @@
                                               accumulate: x, label -> out, loss, writes gradient(p) + dp
                                               update: lr -> writes p - lr * gradient(p)
 
-The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. An input that nothing
-needs stays: ``forward`` takes the arguments of the model's function, the others take all inputs. Where the model
-behaves otherwise in training (dropout, normalization), the graph ``training`` is what ``train_step`` and ``accumulate``
-are made of. An optimizer other than stochastic gradient descent is Python over arrays: it is traced into both entries
-that update, and keeps its arrays in further slots.
+The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. Unused inputs stay:
+``forward`` takes the arguments of the model's function, the others take all inputs. Where the model behaves otherwise
+in training (dropout, normalization), ``train_step`` and ``accumulate`` come from the graph ``training``. An optimizer
+other than stochastic gradient descent is Python over arrays: it is traced into both entries that update, and keeps its
+arrays in further slots.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer |
     model = module.graphs.pop("model")
     training = module.graphs.pop("training", model)
     tile, one = module.graphs.pop("tile", None), module.graphs.pop(FIT_STEP, None)
-    others = dict(module.graphs)
+    remaining = dict(module.graphs)
     module.graphs.clear()
     outputs = _results(model)
     module.graphs["forward"] = _forward(model, outputs, tuple(arguments))
@@ -65,7 +65,7 @@ def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer |
         module.graphs["update"] = _update(module, training, optimizer)
         if one is not None:
             module.graphs[FIT_STEP] = _train_step(module, one, None, optimizer, FIT_STEP)
-    module.graphs |= others
+    module.graphs |= remaining
 
 
 def _results(model: Graph) -> dict[str, Node]:
@@ -73,7 +73,7 @@ def _results(model: Graph) -> dict[str, Node]:
 
 
 def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[str] = ()) -> Parts:
-    """A new graph with what ``roots`` need, and the inputs ``keep``; the copy of each node."""
+    """Copy what ``roots`` need, and the inputs ``keep``, into a new graph; return it and the copy of each node."""
     new = Graph(name)
     order = topological(roots)
     needed = set(order)
@@ -100,7 +100,7 @@ def _written(model: Graph) -> list[Node]:
 
 
 def _mean(loss: Node) -> Node:
-    """The mean over a leading batch dim; a scalar loss stays."""
+    """Compute the mean over a leading batch dim; a scalar loss stays."""
     if loss.type.shape == ():
         return loss
     if loss.type.rank != 1:
@@ -116,8 +116,8 @@ def _loss(module: Module, model: Graph, loss: Node) -> Graph:
     return graph
 
 
-def _differentiated(module: Module, model: Graph, name: str) -> tuple[Graph, dict[Node, Node], Node, dict[str, Node]]:
-    """A copy of ``model`` with what it writes; the copies, the mean loss, and the gradient of each parameter."""
+def _differentiate(module: Module, model: Graph, name: str) -> tuple[Graph, dict[Node, Node], Node, dict[str, Node]]:
+    """Copy ``model`` with its writes; return the copies, the mean loss, and each parameter's gradient."""
     loss = model.outputs["loss"].find()
     roots = [*_results(model).values(), *_written(model), loss] if name == "accumulate" else [*_written(model), loss]
     inputs = [key for key in model.inputs if key not in module.state or key in model.writes]
@@ -132,7 +132,7 @@ def _train_step(
     module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None, name: str = "train_step"
 ) -> Graph:
     if tile is None:
-        graph, _, mean, gradients = _differentiated(module, model, name)
+        graph, _, mean, gradients = _differentiate(module, model, name)
     else:
         graph, _ = copy_into(model, (), name, keep=[key for key in model.inputs if key not in module.state])
         mean, gradients = microbatch.gradients(module, tile, graph.inputs)
@@ -148,7 +148,7 @@ def _train_step(
 
 
 def _accumulate(module: Module, model: Graph) -> Graph:
-    graph, copies, mean, gradients = _differentiated(module, model, "accumulate")
+    graph, copies, mean, gradients = _differentiate(module, model, "accumulate")
     for name, gradient in gradients.items():
         slot = gradient_of(name)
         graph.writes[slot] = ew.add(graph.input(slot, gradient.type, parameter=True), gradient)
@@ -170,7 +170,7 @@ def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
 
 
 def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> Node:
-    """Stochastic gradient descent: p - lr * dp."""
+    """Take a step of stochastic gradient descent: p - lr * dp."""
     rate = _rate(module, graph)
     graph.origin = f"{parameter.attrs['name']}.update"
     if rate.type.dtype is not parameter.type.dtype:
@@ -182,7 +182,7 @@ def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> N
 
 
 def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimizer: Optimizer) -> None:
-    """What ``optimizer`` makes of parameters, gradients and its state, as writes to their slots."""
+    """Write what ``optimizer`` makes of parameters, gradients and its state to their slots."""
     slots = {name: array for name, array in module.state.items() if name.startswith(OPTIMIZER)}
     state = {
         name.removeprefix(OPTIMIZER): graph.input(name, Type(BY_NUMPY[str(a.dtype)], a.shape), parameter=True)
@@ -195,6 +195,6 @@ def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimize
 
 
 def _rate(module: Module, graph: Graph) -> Node:
-    """The input ``lr``, of the parameters' type: the widest, where they have several."""
+    """Return the input ``lr``, of the widest dtype among the parameters."""
     kind = BY_NUMPY[str(np.result_type(*[p.dtype for p in module.parameters.values()]))]
     return graph.input("lr", Type(kind), default=module.learning_rate)

@@ -1,4 +1,4 @@
-"""Keep a copy of each entry as it was derived: what the oracle evaluates and golden vectors are computed from.
+"""Keep a copy of each entry as it was derived, for the oracle to evaluate and to compute golden vectors from.
 
     module.graphs["forward"]    =>    module.graphs["forward"], module.declared["forward"]
 

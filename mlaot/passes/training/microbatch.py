@@ -1,4 +1,4 @@
-"""Gradients of a batch in tiles of a fixed number of examples, so that these fill the vectors. Reassociates.
+"""Gradients of a batch in microbatches of a fixed number of examples, which fill the vectors. Reassociates.
 
     losses = model(x)                       v4, v5 = scan(w, x, 0, 0.0, zeros; of (batch + 15) // 16 rounds)
     loss = sum(losses) / batch        =>      rows = start + iota(16)
@@ -6,8 +6,8 @@
                                               part = sum(where(rows < batch, losses, 0)) / batch
                                               r0, r1, r2 = start + 16, loss + part, dw + gradient of part
 
-For models on one example that slide windows over it: their work is in short rows that fill no vector, while values of
-a tile stay in the caches. Others are fast as one product over the batch.
+For models of one example that slide windows over it: their rows are too short to fill a vector, and the values of
+a microbatch stay in the caches. Others are fast as one product over the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME = "tile"  # of the graph of a round
 
 
 def fits(graph: Graph) -> bool:
-    """Whether the training of a model on one example is done in tiles."""
+    """Tell whether the training of a model on one example is done in microbatches."""
     nodes = graph.nodes()
     fixed = all(isinstance(n.type, Type) and all(isinstance(d, int) for d in n.type.shape) for n in nodes)
     plain = not any(n.op.draws or subgraphs(n.attrs) for n in nodes)
@@ -43,9 +43,9 @@ def fits(graph: Graph) -> bool:
 
 
 def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[Node, dict[str, Node]]:
-    """The mean loss of a batch, and its gradient by each parameter.
+    """Compute the mean loss of a batch, and its gradient by each parameter.
 
-    ``tile`` is the model of ``TILE`` examples; ``inputs`` are those of the batch.
+    ``tile`` is the model of ``EXAMPLES_TILE`` examples; ``inputs`` are those of the batch.
     """
     graph = next(iter(inputs.values())).graph
     read = set(tile.nodes())
@@ -59,15 +59,15 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
         rows = ew.add(st.broadcast(start, shape=(EXAMPLES_TILE,), axes=()), body.add(st.iota, (), _iota()))
         count = st.broadcast(_size(body, Type(i64)), shape=(EXAMPLES_TILE,), axes=())
         places = ew.minimum(rows, ew.sub(count, full_like(rows, 1)))
-        given = {k: v if k in module.slots else gather(v, places, lead=0) for k, v in values.items()}
-        unread = {k: fill(start, 0, n.type) for k, n in tile.inputs.items() if k not in given}
-        losses = dict(zip(tile.outputs, inline(tile, [(given | unread)[k] for k in tile.inputs], body), strict=True))
+        operands = {k: v if k in module.slots else gather(v, places, lead=0) for k, v in values.items()}
+        unread = {k: fill(start, 0, n.type) for k, n in tile.inputs.items() if k not in operands}
+        losses = dict(zip(tile.outputs, inline(tile, [(operands | unread)[k] for k in tile.inputs], body), strict=True))
         loss = losses["loss"]
         valid = where(less(rows, count), loss, full_like(loss, 0))
         part = ew.div(red.sum_(valid, axes=(0,)), _size(body, total.type))
-        found = differentiate(part, [values[name] for name in trained])
+        parts = differentiate(part, [values[name] for name in trained])
         following = ew.add(start, full_like(start, EXAMPLES_TILE))
-        return [following, ew.add(total, part), *[ew.add(s, g) for s, g in zip(sums, found, strict=True)]]
+        return [following, ew.add(total, part), *[ew.add(s, g) for s, g in zip(sums, parts, strict=True)]]
 
     loss_type = tile.outputs["loss"].find().type.with_shape(())
     starts = [fill(consts[0], 0, Type(i64)), fill(consts[0], 0, loss_type)]

@@ -1,4 +1,4 @@
-"""Where gradients have been derived, what stopped them is an identity. Bit-exact.
+"""Remove ``stop_gradient``, which is an identity once gradients are derived. Bit-exact.
 
 v1 = stop_gradient(v0)
 v2 = exp(v1)              =>    v2 = exp(v0)
@@ -12,7 +12,7 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 
 
-def gradients_are_done(node: Node) -> Node | None:
+def remove_barrier(node: Node) -> Node | None:
     """stop_gradient(x) => x"""
     return node.arg(0)
 
@@ -20,4 +20,4 @@ def gradients_are_done(node: Node) -> Node | None:
 @pass_over("graphs", after=("entries",))
 def remove_barriers(graph: Graph) -> None:
     """Remove every ``stop_gradient``."""
-    rewrite(graph, {stop_gradient: (gradients_are_done,)})
+    rewrite(graph, {stop_gradient: (remove_barrier,)})

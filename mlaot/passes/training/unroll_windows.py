@@ -1,4 +1,4 @@
-"""Windows of a few elements taken apart, in tiles of examples: pooling as elementwise work. Bit-exact but for -0.
+"""Unroll windows of a few elements in microbatches: pooling becomes elementwise work. Bit-exact but for -0.
 
     v1 = window(x, axes=(2, 3), sizes=(2, 2), ..)         v1 = slice(x, start=(0, 0, 0, 0), step=(1, 1, 2, 2))
     v2 = max(v1, axes=(4, 5))                       =>    v2 = maximum(maximum(maximum(v1, ..), ..), ..)
@@ -6,7 +6,7 @@
     v5 = fold(v4, axes=(2, 3), ..)                        v5 = window(v3, axes=(2, 3), ..)
     v6 = mul(v3, v5)                                =>    v6 = fold(mul(v5, v4), axes=(2, 3), ..)
 
-A fold whose windows lie side by side only says where elements belong: it is done last, and then copies nothing.
+A fold whose windows lie side by side only places elements. It goes last, where it copies nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import POOLED_WINDOW
 
 
-def reduced_window(node: Node) -> Node | None:
+def unroll_window(node: Node) -> Node | None:
     """reduce(f(window(x), ..)) => combine(f(slice(x), ..), f(slice(x), ..), ..)"""
     if not node.op.repeats:
         return None
-    axes, whole = node.attrs["axes"], node.arg(0).type.shape
-    sizes = [whole[a] for a in axes]
-    if axes != tuple(range(len(whole) - len(axes), len(whole))) or not all(isinstance(d, int) for d in sizes):
+    axes, shape = node.attrs["axes"], node.arg(0).type.shape
+    sizes = [shape[a] for a in axes]
+    if axes != tuple(range(len(shape) - len(axes), len(shape))) or not all(isinstance(d, int) for d in sizes):
         return None
     if not _has_window(node.arg(0), len(axes)) or prod(sizes) > POOLED_WINDOW:
         return None
@@ -52,7 +52,7 @@ def _has_window(node: Node, count: int) -> bool:
 
 
 def _at(node: Node, place: tuple[int, ...]) -> Node | None:
-    """What is computed by elementwise steps from windows, for one place in each of them."""
+    """Compute elementwise work on windows for one place in each of them."""
     kept = node.type.shape[: -len(place)]
     if node.op is st.window and len(node.attrs["axes"]) == len(place):
         start, step = [0] * len(kept), [1] * len(kept)
@@ -66,8 +66,8 @@ def _at(node: Node, place: tuple[int, ...]) -> Node | None:
     if not node.op.elementwise:
         return None
     args = [_at(a.find(), place) for a in node.args]
-    found = [a for a in args if a is not None]
-    return node.op(*found, **node.attrs) if len(found) == len(args) else None
+    operands = [a for a in args if a is not None]
+    return node.op(*operands, **node.attrs) if len(operands) == len(args) else None
 
 
 def fold_last(node: Node) -> Node | None:
@@ -85,14 +85,14 @@ def fold_last(node: Node) -> Node | None:
 
 
 def window_first(node: Node) -> Node | None:
-    """window(step(x)) => step(window(x)), which is computed where it is read"""
+    """window(step(x)) => step(window(x)), which its readers compute"""
     inner = node.arg(0)
     return ew.step(st.window(inner.arg(0), **node.attrs)) if inner.op is ew.step else None
 
 
 @pass_over("graphs", after=("entries",))
 def unroll_windows(graph: Graph) -> None:
-    """Apply the rules of this file to a tile of examples."""
+    """Apply the rules of this file to the graph of a microbatch."""
     if graph.name == microbatch.NAME:
         anywhere: dict[object, tuple[Rule, ...]] = {None: (fold_last,), st.window: (window_first,)}
-        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (reduced_window,))})  # type: ignore[dict-item]
+        rewrite(graph, {**anywhere, **dict.fromkeys(REDUCTIONS, (unroll_window,))})  # type: ignore[dict-item]

@@ -14,7 +14,7 @@ from mlaot.ops import comparison as cmp
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.base import fill
-from mlaot.ops.control import cond, results, saving, scan, while_
+from mlaot.ops.control import cond, results, save_carries, scan, while_
 from mlaot.passes.algebra.dead_code import dead_code
 from mlaot.transforms.differentiate import differentiate
 
@@ -46,7 +46,7 @@ def loop() -> tuple[Graph, list[Node], dict[str, Any]]:
     graph = Graph("f")
     args = [graph.input(name, t) for name, t in zip("kuabcx", (*types[:5], f64[3]), strict=True)]
     attrs = {"consts": 2, "carries": 3, "length": 3, "reverse": False}
-    found = results(scan(*args, body=saving(body(types, step), 2, 3), **attrs))
+    found = results(scan(*args, body=save_carries(body(types, step), 2, 3), **attrs))
     return graph, found, dict.fromkeys("kuabc", 0.5) | {"x": np.arange(3.0)}
 
 
@@ -101,7 +101,7 @@ def test_gradients_that_were_not_asked_for() -> None:
     graph = Graph("f")
     args = [graph.input(name, t) for name, t in zip("wshx", (*types[:3], f64[4, 3]), strict=True)]
     attrs = {"consts": 2, "carries": 1, "length": 4, "reverse": False}
-    last = results(scan(*args, body=saving(body(types, step), 2, 1), **attrs))[0]
+    last = results(scan(*args, body=save_carries(body(types, step), 2, 1), **attrs))[0]
     graph.outputs["dw"] = differentiate(red.sum_(last, axes=(0,)), args[:1])[0]
     rng = np.random.default_rng(0)
     scans = [line for line in pruned(graph, {n.attrs["name"]: rng.normal(size=n.type.shape) for n in args}).splitlines()

@@ -20,7 +20,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import fill
-from mlaot.ops.control import results, saving, scan
+from mlaot.ops.control import results, save_carries, scan
 from mlaot.ops.indexing import gather
 from mlaot.passes.algebra.dead_code import dead_code
 from mlaot.passes.algebra.hoist_invariants import hoist_invariants
@@ -41,7 +41,7 @@ def loop(
     consts, carries = kinds.count("const"), kinds.count("carry")
     body = Subgraph.of("body", slices, lambda _, values: made(values))
     if saves:
-        body = saving(body, consts, carries)
+        body = save_carries(body, consts, carries)
     attrs = {"consts": consts, "carries": carries, "length": length, "reverse": reverse}
     found = results(scan(*args, body=body, **attrs))
     graph.outputs = {f"r{i}": node for i, node in enumerate(found)}
