@@ -17,8 +17,8 @@ linalg, with a name for what they cannot express.
 
 A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
 labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
-attributes there, the layouts of its arguments, and that of its result; ``layout.py`` applies it. So an op defines once
-how axes go through it, and batching, layouts and views follow.
+attributes there, the layouts of its arguments, and that of its result; ``relayout.py`` applies it. So an op says once how
+axes go through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ranks(node: Node) -> list[int]:
     return [a.find().type.rank for a in node.args]
 
 
-def inserted(labels: Labels, own: Sequence[Label], into: Sequence[Label]) -> Labels:
+def insert_labels(labels: Labels, own: Sequence[Label], into: Sequence[Label]) -> Labels:
     """Insert the further ``labels`` of a layout, each in front of the label of ``own`` that follows it there."""
     result = list(into)
     for i, label in enumerate(labels):
@@ -162,7 +162,7 @@ def _broadcast_of(node: Node) -> AxisMap:
 
 def _broadcast_form(use: Use) -> Form:
     (layout,) = use.layouts
-    result = use.wanted or inserted(layout, use.map.result, use.map.result)
+    result = use.wanted or insert_labels(layout, use.map.result, use.map.result)
     own = tuple(label for label in result if label in layout)
     attrs = {"shape": tuple(map(use.extent, result)), "axes": tuple(result.index(label) for label in own)}
     return Form((own,), attrs, result)
@@ -172,7 +172,7 @@ BROADCAST = Axes(_broadcast_of, _broadcast_form)
 
 
 @cache
-def regrouped(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
+def regroup(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
     """Divide the axes of a reshape into the smallest groups of both shapes that hold the same elements.
 
     Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
@@ -204,7 +204,7 @@ def _estimate(value: Dim) -> int:
 def _groups(node: Node) -> list[tuple[list[int], list[int]]]:
     """Divide the axes of a reshape into groups; all of them are one group where that is not known."""
     source, target = node.arg(0).type.shape, node.type.shape
-    groups = regrouped(source, target)
+    groups = regroup(source, target)
     return [(list(range(len(source))), list(range(len(target))))] if groups is None else groups
 
 
@@ -429,7 +429,7 @@ def contraction(*inside: str) -> Axes:
         result = use.wanted
         if result is None:
             reached = [label for label in own.result if label in first or label in second]
-            result = inserted(first, own.args[0], inserted(second, own.args[1], reached))
+            result = insert_labels(first, own.args[0], insert_labels(second, own.args[1], reached))
             result = tuple(dict.fromkeys(result))
         a, b, out = ("".join(names[c] for c in labels if c not in inside) for labels in (first, second, result))
         return Form((first, second), {"spec": f"{a},{b}->{out}"}, result)

@@ -8,7 +8,7 @@ from mlaot.ir import Dim, Node, Type
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import regroup
 from mlaot.ops.base import OPS
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
@@ -59,7 +59,7 @@ def merges(node: Node) -> bool:
 
 
 def _merged_groups(node: Node) -> list[list[int]] | None:
-    groups = regrouped(node.arg(0).type.shape, node.type.shape)
+    groups = regroup(node.arg(0).type.shape, node.type.shape)
     return None if groups is None else [before for before, _ in groups if len(before) > 1]
 
 

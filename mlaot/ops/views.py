@@ -10,7 +10,7 @@ from mlaot.ir.dims import times
 from mlaot.ir.layouts import Part as Part
 from mlaot.ir.layouts import Strides as Strides
 from mlaot.ir.layouts import View as View
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import regroup
 
 
 def broadcast_view(node: Node, inner: Strides) -> View:
@@ -57,7 +57,7 @@ def reshape_view(node: Node, inner: Strides) -> View:
     source, target = node.arg(0).type.shape, node.type.shape
     strides: list[Dim] = [0] * len(target)
     whole = True
-    for before, after in regrouped(source, target) or ():
+    for before, after in regroup(source, target) or ():
         step = inner[before[-1]]  # of a group without gaps: stride[i] = stride[i + 1] * extent[i + 1]
         whole = whole and not (step == 1 and len(after) > 1)
         end = step

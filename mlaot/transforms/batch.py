@@ -16,7 +16,7 @@ from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ops.base import Transforms, lift
 from mlaot.ops.control import result
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.relayout import Laid, lay_out
 
 BATCH = "batch"  # the label of the new axis
 Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with the new dimension
@@ -70,7 +70,7 @@ def batch_node(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim
     if node.op.axes is not None:
         axes = node.op.axes.of(node)
         lead = [(BATCH, *labels) if flag else labels for labels, flag in zip(axes.args, flags, strict=True)]
-        result = laid_out(node, list(map(Laid, args, lead)), (BATCH, *axes.result))
+        result = lay_out(node, list(map(Laid, args, lead)), (BATCH, *axes.result))
         if result is not None:
             return result.node
     if node.op.batch is None:

@@ -15,8 +15,8 @@ from mlaot.ops import OPS
 from mlaot.ops import cumulative as cum
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import Labels, regrouped
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.axes import Labels, regroup
+from mlaot.ops.relayout import Laid, lay_out
 
 from .samples import Sample, samples
 
@@ -100,7 +100,7 @@ def test_form_in_any_layout_is_the_op(name: str) -> None:
             layouts.append(layout)
         graph = Graph("f")
         nodes = inputs_of(graph, arrays)
-        laid = laid_out(node, list(map(Laid, nodes, layouts)))
+        laid = lay_out(node, list(map(Laid, nodes, layouts)))
         if laid is None:
             continue
         forms += 1
@@ -130,7 +130,7 @@ def test_a_contraction_takes_a_new_axis_anywhere() -> None:
     graph, plain = Graph("f"), Graph("g")
     node = red.contract(plain.input("a", f32[3, 5]), plain.input("b", f32[5, 6]), spec="ac,cb->ab")
     a, b = graph.input("a", f32[3, 4, 5]), graph.input("b", f32[5, 6])
-    laid = laid_out(node, [Laid(a, ("a", NEW, "c")), Laid(b, ("c", "b"))], (NEW, "b", "a"))
+    laid = lay_out(node, [Laid(a, ("a", NEW, "c")), Laid(b, ("c", "b"))], (NEW, "b", "a"))
     assert laid is not None
     assert text_of(laid.node) == "contract(v0, v1, spec=anc,cb->nba) : f32[4,6,3]"
 
@@ -138,16 +138,16 @@ def test_a_contraction_takes_a_new_axis_anywhere() -> None:
 def test_what_an_op_needs_whole_is_not_taken_apart() -> None:
     graph, plain = Graph("f"), Graph("g")
     sums = cum.cumsum(plain.input("x", f32[2, 6]), axis=1)
-    assert laid_out(sums, [Laid(graph.input("x", f32[2]), (0,))]) is None
+    assert lay_out(sums, [Laid(graph.input("x", f32[2]), (0,))]) is None
     merged = st.reshape(plain.input("x", f32[2, 6]), shape=(12,))
-    assert laid_out(merged, [Laid(graph.input("y", f32[6, 2]), (1, 0))]) is None
-    assert laid_out(merged, [Laid(graph.input("z", f32[2, 5, 6]), (0, NEW, 1))]) is None
+    assert lay_out(merged, [Laid(graph.input("y", f32[6, 2]), (1, 0))]) is None
+    assert lay_out(merged, [Laid(graph.input("z", f32[2, 5, 6]), (0, NEW, 1))]) is None
 
 
 def test_a_reshape_keeps_what_it_does_not_merge() -> None:
     graph, plain = Graph("f"), Graph("g")
     node = st.reshape(plain.input("x", f32[2, 3, 4, 5]), shape=(2, 1, 12, 5))
-    laid = laid_out(node, [Laid(graph.input("x", f32[3, 4, 5, 7, 2]), (1, 2, 3, NEW, 0))])
+    laid = lay_out(node, [Laid(graph.input("x", f32[3, 4, 5, 7, 2]), (1, 2, 3, NEW, 0))])
     assert laid is not None
     assert text_of(laid.node) == "reshape(v0, shape=(1, 12, 5, 7, 2)) : f32[1,12,5,7,2]"
     assert laid.labels[1:] == (6, 3, NEW, 0)
@@ -163,4 +163,4 @@ def test_a_reshape_keeps_what_it_does_not_merge() -> None:
     ],
 )
 def test_regrouped(source: Any, target: Any, groups: Any) -> None:
-    assert regrouped(source, target) == groups
+    assert regroup(source, target) == groups

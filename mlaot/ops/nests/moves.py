@@ -11,7 +11,7 @@ from mlaot.ir import Dim, dim
 from mlaot.nest.expressions import INDEX, Expr, Index, Load, ValueType, Var, as_index, cast
 from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Body, Let, Store, around, loop
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import regroup
 from mlaot.ops.nests.target import ZERO, Target, dense, indices, is_wide, loop_names, place, rows, unravel
 from mlaot.ops.views import is_side_by_side
 
@@ -175,7 +175,7 @@ def reshape_nest(t: Target) -> Body:
     at = indices(names)
     split: list[Expr] = [ZERO] * len(other)
     lets: Body = ()
-    for group in regrouped(source, target) or [([*range(len(source))], [*range(len(target))])]:
+    for group in regroup(source, target) or [([*range(len(source))], [*range(len(target))])]:
         walked_axes, other_axes = reversed(group) if is_spread else group
         flat = place([at[i] for i in walked_axes], dense([walked[i] for i in walked_axes]))
         if len(other_axes) == 1:

@@ -28,7 +28,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import axes_of
 from mlaot.ops.comparison import where
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
@@ -244,7 +244,7 @@ def _compute_in_blocks(chain: _Chain) -> Node:
 def _resize(node: Node, args: Sequence[Node], shape: tuple[Dim, ...]) -> Node:
     """Make the node again over arguments of other extents; its result has the shape ``shape``."""
     axes = axes_of(node)
-    result = laid_out(node, list(map(Laid, args, axes.args)), extents=dict(zip(axes.result, shape, strict=True)))
+    result = lay_out(node, list(map(Laid, args, axes.args)), extents=dict(zip(axes.result, shape, strict=True)))
     assert result is not None, f"bug in mlaot: {node} of other extents"
     return result.node
 

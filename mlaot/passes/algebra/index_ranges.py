@@ -27,7 +27,7 @@ from mlaot.ops import Op
 from mlaot.ops import control as ctl
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.axes import axes_of, regrouped
+from mlaot.ops.axes import axes_of, regroup
 from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.indexing import gather, index
 from mlaot.passes.base import pass_over
@@ -162,7 +162,7 @@ def _slice(node: Node, box: Box) -> Iterator[Part]:
 
 def _reshape(node: Node, box: Box) -> Iterator[Part]:
     x = node.arg(0)
-    groups = regrouped(x.type.shape, node.type.shape) if any(box) else ()
+    groups = regroup(x.type.shape, node.type.shape) if any(box) else ()
     choices: list[list[dict[int, Span | None]]] = []  # for each group that is cut, its parts by axis of x
     for before, after in groups or ():
         cut, sizes = [box[i] for i in after], [node.type.shape[i] for i in after]

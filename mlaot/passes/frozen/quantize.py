@@ -35,7 +35,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import regroup
 from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
@@ -166,7 +166,7 @@ def _source_axis(node: Node, axis: int) -> int | None:
         same = axis in attrs["axes"]
         return attrs["axes"].index(axis) if same else None
     if node.op is st.reshape:
-        groups = regrouped(node.arg(0).type.shape, node.type.shape) or []
+        groups = regroup(node.arg(0).type.shape, node.type.shape) or []
         return next((before[0] for before, after in groups if after == [axis] and len(before) == 1), None)
     return None
 

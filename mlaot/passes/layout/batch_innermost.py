@@ -16,7 +16,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import Labels, is_kept
 from mlaot.ops.indexing import gather
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
 from mlaot.schedule.tuning import EXAMPLES_TILE
@@ -72,7 +72,7 @@ class _Body:
         for a, labels in zip(args, axes.args, strict=True):
             is_read_last = self.goes_innermost(a) or (is_innermost and a in self.tiled and node.op is not red.contract)
             operands.append(Laid(self.last(a), rotate(labels)) if is_read_last else Laid(self.first(a), labels))
-        result = laid_out(node, operands, rotate(axes.result) if is_innermost else None)
+        result = lay_out(node, operands, rotate(axes.result) if is_innermost else None)
         if result is None or result.labels not in (axes.result, rotate(axes.result)):
             return None
         if result.labels != axes.result:

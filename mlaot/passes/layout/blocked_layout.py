@@ -38,8 +38,8 @@ from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.axes import regroup
+from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
@@ -240,7 +240,7 @@ class _Layout:
         """Convert a product with the flattened value, whose axes from the channels on are one summed label."""
         b = b.lanes_last()
         plain = put_back(b)
-        groups = regrouped(plain.type.shape, x.type.shape) or []
+        groups = regroup(plain.type.shape, x.type.shape) or []
         inner_axes = list(range(b.axis, plain.type.rank))
         merged = next((after for before, after in groups if before == inner_axes), [])
         if len(merged) != 1 or labels[merged[0]] in out or labels[merged[0]] not in weight_labels:
@@ -363,7 +363,7 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
         if b.added and not (node.op is red.sum_ and b.added <= ZERO):
             return None
         return node.op(b.node, axes=(*node.attrs["axes"], b.lane))
-    result = laid_out(node, operands, as_they_lie=True)
+    result = lay_out(node, operands, as_they_lie=True)
     if result is None:
         return None
     axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
@@ -393,7 +393,7 @@ def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
         return replace(b, node=part, channels=channels)
     if node.op is not st.reshape:
         return None
-    groups = regrouped(node.arg(0).type.shape, node.type.shape) or []
+    groups = regroup(node.arg(0).type.shape, node.type.shape) or []
     before, after = next((group for group in groups if b.axis in group[0]), ([-1], [-1]))
     axis, channels = after[-1], node.type.shape[after[-1]]
     if b.axis != before[-1] or not isinstance(channels, int) or channels % LANES or b.channels % LANES:

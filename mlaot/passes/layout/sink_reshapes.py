@@ -19,9 +19,9 @@ from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import Label, axes_of, regrouped, without
+from mlaot.ops.axes import Label, axes_of, regroup, without
 from mlaot.ops.kinds import changes_unit_axes, is_stored, is_view
-from mlaot.ops.layout import Laid, laid_out
+from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
@@ -49,7 +49,7 @@ def _moves(node: Node) -> bool:
 def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
     """Reshape the arguments of an elementwise node to the shape that ``like``, one of them, had before."""
     inner = like.arg(0)
-    groups = regrouped(inner.type.shape, like.type.shape)
+    groups = regroup(inner.type.shape, like.type.shape)
     if groups is None:
         return None
     operands: list[Node] = []
@@ -67,7 +67,7 @@ def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
 
 def _only_splits(node: Node, like: Node) -> bool:
     """Tell whether a reshape to the shape of ``like`` only splits axes, which is a view."""
-    groups = regrouped(node.type.shape, like.type.shape)
+    groups = regroup(node.type.shape, like.type.shape)
     return groups is not None and all(len(axes) == 1 for axes, _ in groups)
 
 
@@ -118,7 +118,7 @@ def _drop_axes(node: Node, args: list[Node], dropped: set[Label]) -> Node | None
         source = a.arg(0) if a.op is st.reshape and a.arg(0).type.shape == shape else a
         small = source if source.type.shape == shape else st.reshape(source, shape=shape)
         bare.append(Laid(small, without(labels, dropped)))
-    result = laid_out(node, bare)
+    result = lay_out(node, bare)
     if result is None or result.labels != tuple(label for label in axes.result if label in result.labels):
         return None
     missing = [d for d, label in zip(node.type.shape, axes.result, strict=True) if label not in result.labels]

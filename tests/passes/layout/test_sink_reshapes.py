@@ -17,7 +17,7 @@ from mlaot.lower.lower import lower
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import regrouped
+from mlaot.ops.axes import regroup
 from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.base import Pass
 from mlaot.passes.layout.sink_reshapes import sink_reshapes
@@ -192,7 +192,7 @@ def test_means_go_together() -> None:
     ],
 )
 def test_regrouped(source: Any, target: Any, groups: Any) -> None:
-    assert regrouped(source, target) == groups
+    assert regroup(source, target) == groups
 
 
 def programs(net: Any, *shape: int) -> str:

@@ -16,7 +16,7 @@ class Laid(NamedTuple):
     node: Node
     labels: Labels
 
-    def ordered(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
+    def reorder(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
         """Return the value with its axes in the order of ``labels``, repeated along those that it does not have."""
         own = tuple(label for label in labels if label in self.labels)
         node = in_order(self.node, [self.labels.index(label) for label in own])
@@ -27,7 +27,7 @@ class Laid(NamedTuple):
         return Laid(broadcast(node, shape=shape, axes=tuple(map(labels.index, own))), labels)
 
 
-def laid_out(
+def lay_out(
     node: Node,
     args: Sequence[Laid],
     wanted: Labels | None = None,
@@ -46,11 +46,6 @@ def laid_out(
     form = node.op.axes.form(Use(node, tuple(x.labels for x in args), extents, wanted))
     if form is None or (as_they_lie and any(x.labels != labels for x, labels in zip(args, form.args, strict=True))):
         return None
-    operands = [x.ordered(labels, extents).node for x, labels in zip(args, form.args, strict=True)]
+    operands = [x.reorder(labels, extents).node for x, labels in zip(args, form.args, strict=True)]
     result = Laid(operands[0] if form.attrs is None else node.op(*operands, **form.attrs), form.result)
-    return result.ordered(wanted) if wanted is not None and wanted != form.result else result
-
-
-def plain(node: Node) -> Laid:
-    """Number the axes of a value as it is."""
-    return Laid(node, tuple(range(node.type.rank)))
+    return result.reorder(wanted) if wanted is not None and wanted != form.result else result
