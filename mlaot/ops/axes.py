@@ -17,8 +17,8 @@ linalg, with a name for what they cannot express.
 
 A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
 labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
-attributes there, the layouts of its arguments, and that of its result; ``relayout.py`` applies it. So an op says once how
-axes go through it, and batching, layouts and views follow.
+attributes there, the layouts of its arguments, and that of its result; ``relayout.py`` applies it. So an op says once
+how axes go through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations
