@@ -1,4 +1,10 @@
-"""What mlaot reads back that it, or another program, wrote as JSON: checked before anything looks into it."""
+"""Read JSON that mlaot wrote in another process or on another day, and check its shape before anything uses it.
+
+What a module says of itself, bills of materials, digests and notes of a build come through here. Users and other
+programs may have damaged them: damage is one ``MlaotError``, never a ``KeyError`` later. Shapes say which keys and
+types there are, not which values: that is for callers. ``tests/fuzz/stored.py`` damages the files.
+``mlaot-tuned.json`` has a reader of its own, ``settings/tuned.py``, as its errors say how to make it anew.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +14,15 @@ from typing import Any
 
 from mlaot.errors import MlaotError
 
-MOST = 64 << 20  # bytes of a file
-Shape = Any  # a type; [shape] a list of these; {"key": shape, "key that may be missing?": shape}; {str: shape} any keys
+MAX_BYTES = 64 << 20
+# A type (``object``: anything), ``[shape]`` for a list, ``{"a": shape, "b?": shape}`` for an object with the key a and
+# maybe b, ``{str: shape}`` for one with any keys. Keys that a shape does not name are let through.
+Shape = Any
+NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
 
 
 def read_json(path: Path, shape: Shape, what: str) -> Any:
-    """The content of a file that has ``shape``. ``what``: how messages call it."""
+    """Return the content of a file, which must have ``shape``. ``what``: the name of the file in errors."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -22,14 +31,14 @@ def read_json(path: Path, shape: Shape, what: str) -> Any:
 
 
 def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
-    """The value of a JSON text that has ``shape``; ``MlaotError`` says what is wrong with ``what``."""
-    if len(content) > MOST:
-        raise MlaotError(f"{what} is larger than {MOST >> 20} MiB")
+    """Return the value of a JSON text, which must have ``shape``. ``what``: the name of the text in errors."""
+    if len(content) > MAX_BYTES:
+        raise MlaotError(f"{what} is larger than {MAX_BYTES >> 20} MiB")
     try:
         value = json.loads(content)
     except RecursionError:
         raise MlaotError(f"{what} is nested too deeply") from None
-    except ValueError as error:  # of Unicode and of JSON
+    except ValueError as error:  # UnicodeDecodeError or JSONDecodeError
         raise MlaotError(f"{what} is not valid JSON: {error}") from None
     if wrong := mismatch(value, shape):
         raise MlaotError(f"{what} is damaged: {wrong}")
@@ -37,7 +46,7 @@ def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
 
 
 def mismatch(value: Any, shape: Shape, place: str = "") -> str:
-    """Where a value is not of a shape, and what it should be there; nothing if it is."""
+    """Describe the first place where a value does not have a shape; return an empty string if it has."""
     at = place or "the whole"
     if shape is object:
         return ""
@@ -47,8 +56,8 @@ def mismatch(value: Any, shape: Shape, place: str = "") -> str:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"expected {at} to be a list, got {type(value).__name__}"
-        found = (mismatch(item, shape[0], f"{place}[{i}]") for i, item in enumerate(value))
-        return next(filter(None, found), "")
+        errors = (mismatch(item, shape[0], f"{place}[{i}]") for i, item in enumerate(value))
+        return next(filter(None, errors), "")
     if not isinstance(value, dict):
         return f"expected {at} to be an object, got {type(value).__name__}"
     if str in shape:
@@ -60,6 +69,3 @@ def mismatch(value: Any, shape: Shape, place: str = "") -> str:
         if name not in value and name == key:
             return f"no {f'{place}.{name}'.lstrip('.')}"
     return ""
-
-
-NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}

@@ -1,9 +1,12 @@
-"""Block sizes of contractions by measurement: what ``mlaot tune`` does, on this machine.
+"""Measure on this machine which schedules of contractions are the fastest, for ``mlaot tune``.
 
 A program's contractions are compiled once more, each with the schedules that the cost model finds best, as functions
-that take turns. Where one is clearly faster than the model's choice, its name goes into a file beside pyproject.toml,
-by instruction set and contraction, which later builds read. Without the file, or where a contraction is not in it, the
-model chooses: nothing depends on it, and for other machines it is but a hint.
+that take turns. ``mlaot/commands/tune.py`` calls this, prints what it gives, and stores the schedules that are clearly
+faster than the model's choice in ``mlaot-tuned.json`` (``mlaot/settings/tuned.py``). Later builds take them from there;
+without the file, or where a contraction is not in it, the model chooses. The file is a hint: every schedule computes
+the same product, on any machine. ``CANDIDATES``, ``GAIN`` and the lengths of a measurement may be changed at will.
+
+``this_machine`` also tells the ONNX backend and ``mlaot doctor`` which instruction sets run here.
 """
 
 from __future__ import annotations
@@ -29,15 +32,18 @@ from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.cost import is_light, rank_schedules
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
-CANDIDATES = 8  # schedules that are tried
-GAIN = 0.03  # share of the time that another schedule must save
-ROUNDS, SECONDS = 15, 0.002  # of a measurement
-SLACK = 4096  # bytes behind each buffer
+CANDIDATES = 8  # schedules of a contraction that are measured
+GAIN = 0.03  # share of the time that a schedule must save to replace the choice of the cost model
+ROUNDS, SECONDS = 15, 0.002  # the median of so many rounds counts; each round runs a schedule for so long
+SLACK = 4096  # bytes behind each buffer, as kernels read past the ends of rows
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A contraction: its ``description``, ``what`` it computes, its seconds by schedules, the model's choice first."""
+    """A contraction that was measured: ``seconds`` by schedule, the cost model's choice first.
+
+    ``description`` is its key in the file; ``what`` it computes is for the user.
+    """
 
     description: str
     what: str
@@ -56,23 +62,26 @@ class Measured:
 
     @property
     def gain(self) -> float:
-        """Seconds of the best as a share of those of the cost model's choice."""
+        """Seconds of the best as a share of those of the cost model's choice: 1 where that is the best."""
         return self.seconds[self.best] / self.seconds[self.chosen]
 
 
 def contractions(programs: Iterable[Program]) -> list[Kernel]:
-    """The distinct contractions that are worth it."""
+    """Return a kernel for each distinct contraction with work enough to be worth measuring."""
     kernels = [kernel for program in programs for kernel in program.kernels]
     return list({description(c): k for k in kernels if (c := k.contraction) is not None and not is_light(c)}.values())
 
 
 def by_machine(programs: Sequence[Program], isas: Sequence[str], command: list[str]) -> dict[str, list[Program]]:
-    """The programs by the name of the best of ``isas`` that their modules use on this machine."""
+    """Return the programs by the name of the best of ``isas`` that their modules use on this machine.
+
+    Those that multiply bytes (``words``) may need more of a CPU than others.
+    """
     best = {words: this_machine(isas, command, words=words)[-1].name for words in {p.module.words for p in programs}}
-    found: dict[str, list[Program]] = {}
+    grouped: dict[str, list[Program]] = {}
     for program in programs:
-        found.setdefault(best[program.module.words], []).append(program)
-    return found
+        grouped.setdefault(best[program.module.words], []).append(program)
+    return grouped
 
 
 def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
@@ -90,30 +99,34 @@ def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measured:
             return time.perf_counter() - started
 
         times = [max(1, int(SECONDS / max(min(run(i, 1), run(i, 1)), 1e-7))) for i in range(len(schedules))]
-        found: list[list[float]] = [[] for _ in schedules]
-        for _ in range(ROUNDS):
-            for i, some in enumerate(found):
-                some.append(run(i, times[i]) / times[i])
-    seconds = dict(zip(schedules, map(statistics.median, found), strict=True))
+        samples: list[list[float]] = [[] for _ in schedules]
+        for _ in range(ROUNDS):  # in turns, so that a slow moment of the machine is everybody's
+            for i, row in enumerate(samples):
+                row.append(run(i, times[i]) / times[i])
+    seconds = dict(zip(schedules, map(statistics.median, samples), strict=True))
     return Measured(description(contraction), kernel.doc[0], seconds)
 
 
 def this_machine(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
-    """Those of ``isas`` that a module uses on this machine, the best last; ``words``: one that multiplies bytes."""
+    """Return those of ``isas`` that a module can use on this machine, the best last.
+
+    ``words``: a module that multiplies bytes, four in a word.
+    """
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(with_runtime(render("has.c.j2")), BASE, Path(folder), command)
 
         def is_here(machine: Machine) -> bool:
             needs = machine.condition(words=words)
             numbers = [number for row in needs.bits for number in row]
-            given = (ctypes.c_uint * len(numbers))(*numbers)
-            return bool(library.has(given, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))
+            bits = (ctypes.c_uint * len(numbers))(*numbers)
+            return bool(library.has(bits, ctypes.c_int(len(needs.bits)), ctypes.c_uint(needs.saved)))
 
         built = [MACHINES[name] for name in isas_for(machine_of(predefined_macros(command)), isas)]
         return [machine for machine in built if is_here(machine)]
 
 
 def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
+    """Compile C and load it."""
     source, library = folder / "candidates.c", folder / "candidates.so"
     source.write_text(text, encoding="utf-8")
     compile_kernels(source, isa, library, command)
@@ -121,13 +134,16 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 
 
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
-    """Numbers where a buffer would be, for dims of a usual size; what is read as an index is 0."""
+    """Return memory for a buffer, named dims having a usual size: small random floats, else zeros.
+
+    Zeros are valid wherever a kernel reads indices.
+    """
     size: Dim = buffer.root.bytes
     count = assumed(size) + SLACK
     raw = np.zeros(count + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
-    found = raw[start : start + count // 8 * 8]
+    aligned = raw[start : start + count // 8 * 8]
     dtype = DTYPES[buffer.dtype]
     if dtype.kind == "f" and dtype.name in ("f32", "f64"):
-        found.view(dtype.numpy)[...] = np.random.default_rng(0).uniform(-0.1, 0.1, found.nbytes // dtype.itemsize)
-    return found
+        aligned.view(dtype.numpy)[...] = np.random.default_rng(0).uniform(-0.1, 0.1, aligned.nbytes // dtype.itemsize)
+    return aligned

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from mlaot.build.platforms import ABI3, ABI3T, Platform, this_platform
-from mlaot.build.toolchain import asked, is_free_threaded
+from mlaot.build.toolchain import ask_compiler, is_free_threaded
 from mlaot.errors import MlaotError
 
 # In a process of its own: what was compiled may be killed by the CPU, and packages are not importable meanwhile.
@@ -65,6 +65,6 @@ def runs_here(command: list[str], platform: Platform | None) -> bool:
         except MlaotError:
             return False
         return (platform.system, platform.machine) == (own.system, own.machine)
-    machine = asked(*command, "-dumpmachine").partition("-")[0].replace("arm64", "aarch64")
+    machine = ask_compiler(*command, "-dumpmachine").partition("-")[0].replace("arm64", "aarch64")
     same = machine == machine_of.machine().lower().replace("arm64", "aarch64").replace("amd64", "x86_64")
     return same and not os.environ.get("ARCHFLAGS")

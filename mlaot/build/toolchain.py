@@ -1,6 +1,13 @@
-"""The C compiler: find it before anything starts, and make an extension module of one model's C.
+"""The C compiler: find it, describe it, and compile the C of one model into an extension module.
 
-zig, which pip can install, is the compiler where there is none, and for all other platforms.
+The build (``hooks.py``, ``setuptools.py``, ``module.py``) finds the compiler before it generates anything, so that a
+machine without one is told at once. ``mlaot tune``, ``mlaot doctor`` and the ONNX backend, which load kernels without
+a module around them, use it too. zig, which pip can install, is the compiler where the machine has none, and for all
+other platforms.
+
+A wheel must be the same bytes wherever it is built. The flags of each file are those that CMake gets (``unit_flags`` in
+``printing/cmake.py``): change them there. They come after the user's CFLAGS, so that they win. What else changes an
+object must be among the parts of its key in the cache, and no folder or time may.
 """
 
 from __future__ import annotations
@@ -38,18 +45,18 @@ TRIAL = """\
 #include <string.h>
 size_t mlaot_trial(const char *s) { return strlen(s); }
 """
-MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # with which gcc and clang print those that they define
-PATIENCE = 300  # seconds for a few lines; zig's first ones take a while
+MACROS = ("-dM", "-E", "-x", "c", os.devnull)  # gcc and clang then print the macros that they define
+PATIENCE = 300  # seconds that the trial may take; zig compiles its own libraries first
 HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alpine: apk add musl-dev)"
 
 
 def own_abi() -> str:
-    """The stable ABI of this interpreter: what is made where no other is asked for."""
+    """Return the stable ABI of this interpreter, for which wheels are built unless told otherwise."""
     return ABI3T if is_free_threaded() and sys.version_info >= (3, 15) else ABI3
 
 
 def check_interpreter() -> None:
-    """Whether this interpreter has a stable ABI that extension modules can use."""
+    """Refuse an interpreter without a stable ABI that extension modules can use."""
     if sys.implementation.name != "cpython":
         raise MlaotError(
             f"a compiled model needs CPython; {sys.executable} is {sys.implementation.name}: build with another Python"
@@ -62,19 +69,19 @@ def check_interpreter() -> None:
 
 
 def is_free_threaded() -> bool:
-    """Whether this interpreter is a build without the global lock."""
+    """Tell whether this interpreter is a build without the global lock."""
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Toolchain(NamedTuple):
-    """A compiler's ``command``; ``platform`` is what zig compiles for, None this machine's own compiler's."""
+    """The ``command`` that compiles. ``platform`` is what zig compiles for; None for this machine's own compiler."""
 
     command: list[str]
     platform: Platform | None = None
 
 
 def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] = os.environ) -> Toolchain:
-    """The compiler for a platform, or for this machine: its own if it has one, else zig."""
+    """Return the compiler for a platform; if that is None, this machine's own compiler, or zig if it has none."""
     own = compiler_name(environ)
     if (platform is None and own) or not (own or has_zig()):
         return Toolchain(find_compiler(environ))
@@ -87,14 +94,14 @@ def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] 
 
 
 def has_zig() -> bool:
-    """Whether the package ziglang is installed."""
+    """Tell whether the package ziglang is installed."""
     return importlib.util.find_spec("ziglang") is not None
 
 
 def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
-    """``$CC``, else the first of cc, gcc and clang on ``PATH``, not yet tried; None where there is none.
+    """Return ``$CC``, else the first of cc, gcc and clang on ``PATH``, untried; None where there is none.
 
-    None of Windows' will do: they do not know the extensions of C that kernels use, or have no python3.lib to link.
+    On Windows none will do: a compiler there lacks the extensions of C that kernels use, or python3.lib to link.
     """
     if os.name == "nt":
         return None
@@ -103,7 +110,7 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """This machine's own C compiler as a command, tried on a few lines of C."""
+    """Return the command of this machine's own C compiler, after trying it on a few lines of C."""
     name = compiler_name(environ)
     if name is None:
         raise MlaotError(
@@ -119,7 +126,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link a few lines, and ask what macros there are: not everything that runs is a compiler."""
+    """Compile and link a few lines, and print the macros: not every program that ``$CC`` may name is a compiler."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
@@ -132,10 +139,10 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
             if "#define " not in run([*command, *user, *MACROS], environ, PATIENCE):
                 raise MlaotError(f"it tells nothing of itself by {shlex.join(MACROS)}; mlaot needs gcc or clang")
         except MlaotError as error:
-            given = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
-            said = str(error).replace(f"{folder}/", "")
-            hint = HEADERS if "string.h" in said else ""
-            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{given}: {said}{hint}") from None
+            flags = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
+            output = str(error).replace(f"{folder}/", "")
+            hint = HEADERS if "string.h" in output else ""
+            raise MlaotError(f"the C compiler {shlex.join(command)!r} does not work{flags}: {output}{hint}") from None
 
 
 def compile_module(
@@ -149,49 +156,50 @@ def compile_module(
     abi: str = ABI3,
     archive: Path | None = None,
 ) -> None:
-    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake.
+    """Compile ``folder/<stem>*.c`` into ``library``, the extension module, with the same flags as with CMake.
 
-    Weights that are not embedded are put beside it. ``archive``: where a static library goes that holds the same
-    kernels, the weights, and C's interface in place of Python's.
+    Weights that are not embedded are put beside it. ``archive``: where to put a static library as well, of the same
+    kernels, the weights, and an interface for C instead of Python.
     """
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
     units = unit_flags(stem, isas_for(machine_of(macros), isas), deterministic, archive is not None)
     flags = [*words(environ, "CFLAGS"), "-DNDEBUG", "-fPIC", "-w"]
     machines = words(environ, "ARCHFLAGS") if toolchain.platform is None else []
-    # Objects are the same wherever the folder is, also with -g among the user's flags.
-    places = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
+    # Objects are the same wherever the folder is, also with -g among the user's flags. Thus not part of their keys.
+    prefixes = ["-Xassembler", f"-I{folder}", f"-ffile-prefix-map={Path.cwd()}=.", f"-ffile-prefix-map={folder}=."]
     with tempfile.TemporaryDirectory(prefix="mlaot-") as objects:
 
         def compile_part(name: str, part: int) -> str:
-            source, made = str(folder / f"{name}.c"), Path(objects, f"{name}{part or ''}.o")
-            own = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # all that tells them apart
-            compile = [*command, *flags, *units[name], *own]
+            source, target = str(folder / f"{name}.c"), Path(objects, f"{name}{part or ''}.o")
+            abi_flags = ["-DMLAOT_ABI3T"] if abi == ABI3T and name == stem else []  # kernels do not know the ABI
+            compile = [*command, *flags, *units[name], *abi_flags]
             only = [f"-DMLAOT_PARTS={1 << part}"] if counts[name] > 1 else []
 
-            def parts() -> list[bytes]:
-                # Which part a kernel is in is no matter of its object's, nor how many lines of others come before it.
+            def key_parts() -> list[bytes]:
+                # Neither the number of the part nor blank lines and line numbers are in the key, so that C that moved
+                # within its file is not compiled again.
                 options = shlex.join([*compile, *machines])
                 text = "\n".join(filter(None, run([*compile, *only, "-E", "-P", source], environ).splitlines()))
                 embedded = {stem: [WEIGHTS], f"{stem}_c": [WEIGHTS, f"{stem}.weights"]}.get(name, [])
                 texts = (macros, compiler_file(command), options, text)
                 return [text.encode() for text in (*texts, *(digest(folder / file) for file in embedded))]
 
-            arguments = [*compile, *only, *machines, *places, "-c", source, "-o", str(made)]
-            cached(parts, made, lambda: run(arguments, environ))
-            return str(made)
+            arguments = [*compile, *only, *machines, *prefixes, "-c", source, "-o", str(target)]
+            cached(key_parts, target, lambda: run(arguments, environ))
+            return str(target)
 
         what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
         counts = {name: part_count(folder / f"{name}.c") for name in units}
         jobs = [(name, part) for name in units for part in range(counts[name])]
         with stage(what) as rename, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = []
+            object_files = []
             for job, path in zip(jobs, pool.map(lambda job: compile_part(*job), jobs), strict=True):
-                made.append((job[0], path))
-                rename(f"{what}, {len(made)} of {len(jobs)} files are done")
-        linked = Path(objects, library.name)  # where it may have import libraries beside it
+                object_files.append((job[0], path))
+                rename(f"{what}, {len(object_files)} of {len(jobs)} files are done")
+        linked = Path(objects, library.name)  # not yet in its place: zig may put import libraries beside it
         link = [*words(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
-        python = [path for name, path in made if name != f"{stem}_c"]
+        python = [path for name, path in object_files if name != f"{stem}_c"]
         run([*command, *flags, *machines, "-shared", *python, *link, "-o", str(linked)], environ)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(linked, library)
@@ -200,7 +208,7 @@ def compile_module(
             archive.unlink(missing_ok=True)  # ar would add to it
             # Apple's ar knows no D, only the variable.
             options = "rcs" if toolchain.platform is None and sys.platform == "darwin" else "rcsD"
-            c = [path for name, path in made if name != stem]
+            c = [path for name, path in object_files if name != stem]
             run([*archiver(toolchain), options, str(archive), *c], environ | {"ZERO_AR_DATE": "1"})
     weights = folder / f"{stem}.weights"
     if weights.is_file() and not folder.samefile(library.parent):
@@ -208,28 +216,28 @@ def compile_module(
 
 
 def part_count(source: Path) -> int:
-    """In how many parts a C file can be compiled. That one is missing is for the compiler to say."""
+    """Return in how many parts a C file can be compiled; 1 for a missing file, about which the compiler complains."""
     text = source.read_bytes() if source.is_file() else b""
-    said = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
-    return int(said[1]) if said else 1
+    count = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
+    return int(count[1]) if count else 1
 
 
 def archiver(toolchain: Toolchain) -> list[str]:
-    """What makes static libraries, as a command: the compiler's own."""
+    """Return the command that makes static libraries: the compiler's own ar."""
     command = toolchain.command
     if toolchain.platform is not None:
         return [command[0], "ar"]
-    found = run([*command, "-print-prog-name=ar"], os.environ).strip()
-    if shutil.which(found) is None:
+    path = run([*command, "-print-prog-name=ar"], os.environ).strip()
+    if shutil.which(path) is None:
         raise MlaotError(
-            f"c_library needs ar, and {command[0]} knows none: got {found!r}; install binutils (Debian: apt install"
+            f"c_library needs ar, and {command[0]} knows none: got {path!r}; install binutils (Debian: apt install"
             " binutils), or make the wheel without c_library"
         )
-    return [found]
+    return [path]
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
-    """What the linker is told; files that it needs are made in ``folder``."""
+    """Return the options of the linker; write the files that it needs for these into ``folder``."""
     command, platform = toolchain
     if platform is None and sys.platform == "darwin":
         return ["-undefined", "dynamic_lookup", "-Wl,-x"]
@@ -244,7 +252,7 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
         exports.write_text(python_exports(name))
         machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.machine]
         run([command[0], "dlltool", "-m", machine, "-d", str(exports), "-l", str(library)], os.environ)
-        return [*options, "-Wl,-Brepro", str(library)]  # no time of day
+        return [*options, "-Wl,-Brepro", str(library)]  # Brepro: no time of day in it
     if platform.system == "musl":
         # zig would note libc.so, which only a developer's machine has; the library's name at run time is another.
         name = f"libc.musl-{platform.machine}.so.1"
@@ -256,7 +264,10 @@ def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
 
 
 def compile_kernels(source: Path, isa: Machine, library: Path, command: list[str]) -> None:
-    """Compile one file of kernels for one instruction set into ``library``, with the flags that it would have there."""
+    """Compile kernels for one instruction set into a library that ctypes can load, without a Python module.
+
+    ``mlaot tune`` and the ONNX backend call this. The flags are those of a module that is not ``deterministic``.
+    """
     options = [
         *words(os.environ, "CFLAGS"),
         "-DNDEBUG",
@@ -270,23 +281,23 @@ def compile_kernels(source: Path, isa: Machine, library: Path, command: list[str
 
 
 def predefined_macros(command: list[str]) -> str:
-    """What the compiler says of itself and of its target, which need not be this machine."""
-    return asked(*command, *words(os.environ, "CFLAGS"), *MACROS)
+    """Return the macros that the compiler predefines: its name and version, and its target, maybe another machine."""
+    return ask_compiler(*command, *words(os.environ, "CFLAGS"), *MACROS)
 
 
 @cache
-def asked(*command: str) -> str:
-    """What a compiler says, asked once a build."""
+def ask_compiler(*command: str) -> str:
+    """Return what a command prints; it runs once in a process."""
     return run([*command], os.environ)
 
 
 def machine_of(macros: str) -> str:
-    """x86_64 or aarch64, if the compiler's target is one of these."""
+    """Return x86_64 or aarch64 if that is the compiler's target, else an empty string."""
     return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
 
 
 class Compiler(NamedTuple):
-    """What is said of a compiler: ``name``, ``version`` and the first ``line`` of ``--version``, without its path."""
+    """A compiler as the bill of materials describes it. ``line`` is the first of ``--version``, without a path."""
 
     name: str
     version: str
@@ -298,7 +309,7 @@ class Compiler(NamedTuple):
 
 
 def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
-    """The compiler and its flags, without what depends on where it or the project lies."""
+    """Describe the compiler and its flags, without the folders that it or the project lies in."""
     command, platform = toolchain
     macros = predefined_macros(command)
     defined: dict[str, str] = dict(
@@ -306,29 +317,30 @@ def describe_compiler(toolchain: Toolchain, settings: Settings) -> Compiler:
     )
     name = "zig" if platform else "clang" if "__clang__" in macros else "gcc"
     version = defined.get("__clang_version__") or defined.get("__VERSION__", "unknown")
-    said = asked(*command, "--version").partition("\n")[0]
-    line = said.removeprefix(f"{Path(command[0]).name} ")
-    target = platform.target if platform else asked(*command, "-dumpmachine").strip()
-    given = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in ("ARCHFLAGS", "CFLAGS", "LDFLAGS")}
+    first = ask_compiler(*command, "--version").partition("\n")[0]
+    line = first.removeprefix(f"{Path(command[0]).name} ")
+    target = platform.target if platform else ask_compiler(*command, "-dumpmachine").strip()
+    names = ("ARCHFLAGS", "CFLAGS", "LDFLAGS")
+    variables = {key: os.environ.get(key, "").replace(str(Path.cwd()), ".") for key in names}
     isas = isas_for(machine_of(macros), settings.isas)
     flags = {model.module: unit_flags(model.stem, isas, model.deterministic) for model in settings.models}
-    return Compiler(name, version, line, target, {key: value for key, value in given.items() if value}, isas, flags)
+    return Compiler(name, version, line, target, {key: value for key, value in variables.items() if value}, isas, flags)
 
 
 def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:
-    """The instruction sets that a module has code for."""
+    """Return the instruction sets that a module has code for when it is compiled by this toolchain."""
     return isas_for(machine_of(predefined_macros(toolchain.command)), settings.isas)
 
 
 def compiler_file(command: list[str]) -> str:
-    """Which file the compiler is, and when it was installed."""
+    """Return the path, size and time of the compiler's file, which differ once it is replaced."""
     path = os.path.realpath(shutil.which(command[0]) or command[0])
     status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def words(environ: Mapping[str, str], name: str) -> list[str]:
-    """A command or flags in an environment variable of the user's."""
+    """Split the command or the flags in an environment variable of the user's."""
     try:
         return shlex.split(environ.get(name, ""))
     except ValueError as error:
@@ -336,9 +348,9 @@ def words(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def run(arguments: list[str], environ: Mapping[str, str], patience: float | None = None) -> str:
-    """Run a compiler; all it says goes to stderr, the line that matters into the error.
+    """Run a compiler and return its output. If it fails, print its errors; the first of them is the ``MlaotError``.
 
-    ``patience``: seconds after which it is given up.
+    ``patience``: after so many seconds it counts as failed.
     """
     try:
         result = subprocess.run(
@@ -358,7 +370,7 @@ def run(arguments: list[str], environ: Mapping[str, str], patience: float | None
     if result.returncode:
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
-        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld said something
-        said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-        raise MlaotError(said or f"exit status {result.returncode}")
+        lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says that ld failed
+        message = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+        raise MlaotError(message or f"exit status {result.returncode}")
     return result.stdout

@@ -6,7 +6,7 @@ import zipfile
 
 from mlaot.commands.output import Data
 from mlaot.errors import MlaotError
-from mlaot.stored import MOST, parse_json
+from mlaot.stored import MAX_BYTES, parse_json
 
 SBOM = ".cdx.json"
 
@@ -26,8 +26,8 @@ def read_sbom(wheel: zipfile.ZipFile) -> Data:
     for entry in wheel.infolist():
         if "/sboms/" in entry.filename and entry.filename.endswith(SBOM):
             try:
-                if entry.file_size > MOST:
-                    raise MlaotError(f"{entry.filename} is larger than {MOST >> 20} MiB")
+                if entry.file_size > MAX_BYTES:
+                    raise MlaotError(f"{entry.filename} is larger than {MAX_BYTES >> 20} MiB")
                 bom: Data = parse_json(wheel.read(entry), BOM, entry.filename)
             except MlaotError as error:
                 damaged = {"damaged": str(error)}

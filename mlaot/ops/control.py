@@ -24,7 +24,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.base import Array, Op, Transforms, fill, full_like, lift
 from mlaot.ops.bits import bitwise_and
 from mlaot.ops.comparison import where
-from mlaot.ops.indexing import unchecked
+from mlaot.ops.indexing import mark_unchecked
 from mlaot.ops.reduction import max_
 
 Function = Callable[..., tuple[Array, ...]]  # a subgraph as the references get it
@@ -414,7 +414,9 @@ def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: 
     """One condition for all examples stays a cond; where each has its own, both branches are computed and selected."""
     branches = (node.attrs["then"], node.attrs["otherwise"])
     if batched[0]:
-        inputs = list(zip(map(unchecked, args[1:]), batched[1:], strict=True))  # what would not be read is read, too
+        inputs = list(
+            zip(map(mark_unchecked, args[1:]), batched[1:], strict=True)
+        )  # what would not be read is read, too
         both = (Transforms.batch_into(args[0].graph, branch.graph, inputs, dim) for branch in branches)
         lifted = ([_as_flagged(value, b, True, dim) for value, b in values] for values in both)
         return [(_select(args[0], a, b), True) for a, b in zip(*lifted, strict=True)]

@@ -1,10 +1,16 @@
-"""Reading and writing at computed places: gather and scatter along one axis, behind ``lead`` axes that they share.
+"""Ops that read and write where indices say: gather and scatter along one axis, and ``index``, a note on integers.
 
     x [lead.., n, rest..]    indices [lead.., m..]    updates and results [lead.., m.., rest..]
 
-A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
-from an axis without elements gives zeros. Integers that a caller of the module gives are refused where they are out of
-range (passes/algebra/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
+The ``lead`` leading axes of x and of its indices are the same. A negative index counts from the end. One that is out of
+range then is clamped by gather and dropped by scatter; gather from an axis without elements gives zeros. This is what
+happens to indices that a model computes, and it is the meaning of the ops: references, nests and VJPs agree on it.
+
+A caller of the module never sees it: out of range, integers of theirs are refused. Their ranges are found by
+``passes/algebra/index_ranges.py``, from ``index=`` of the ops that read them, and from the op ``index``. That one
+computes and checks nothing; the pass removes it.
+
+``x[i]``, ``np.take`` and so on are composed of these ops in ``mlaot/frontend/numpy/indexing.py``.
 """
 
 from __future__ import annotations
@@ -37,20 +43,20 @@ def _check(op: str, x: Type, indices: Type, lead: int) -> None:
         raise MlaotError(f"{op} needs the same {lead} leading axes in {x} and its indices {indices}, and one more")
 
 
-def _picked(x: Type, indices: Type, lead: int) -> tuple[Dim, ...]:
+def _result_shape(x: Type, indices: Type, lead: int) -> tuple[Dim, ...]:
     return (*indices.shape, *x.shape[lead + 1 :])
 
 
 def _gather_type(x: Type, indices: Type, lead: int) -> Type:
     _check("gather", x, indices, lead)
-    shape = _picked(x, indices, lead)
+    shape = _result_shape(x, indices, lead)
     if x.shape[lead] == 0 and 0 not in shape:
         raise MlaotError(f"cannot gather {list(shape)} from {x}, which has no elements")
     return x.with_shape(shape)
 
 
 def _places(indices: Array, n: int) -> Array:
-    """Indices as int64, counted from the start."""
+    """Return indices of NumPy's as int64, counted from the start."""
     largest = min(np.iinfo(indices.dtype).max, np.iinfo(np.int64).max)
     places: Array = np.minimum(indices, indices.dtype.type(largest)).astype(np.int64)
     from_start: Array = np.where(places < 0, places + n, places)
@@ -58,7 +64,7 @@ def _places(indices: Array, n: int) -> Array:
 
 
 def _rows(x: Array, lead: int) -> Array:
-    """The leading axes as one."""
+    """Make one axis of the leading axes."""
     return x.reshape((prod(x.shape[:lead]), *x.shape[lead:]))
 
 
@@ -72,7 +78,7 @@ def _gather_reference(x: Array, indices: Array, lead: int) -> Array:
 
 
 def _extent(like: Node, n: Dim) -> Node:
-    """``n`` in every element of an i64 value shaped like ``like``."""
+    """Return ``n`` in every element of an i64 value of the shape of ``like``."""
     if isinstance(n, int):
         return fill(like, n, Type(i64, like.type.shape))
     number = like.graph.add(size, (), {"dim": n, "dtype": i64})
@@ -80,7 +86,7 @@ def _extent(like: Node, n: Dim) -> Node:
 
 
 def _from_start(indices: Node, n: Dim) -> Node:
-    """Indices as i64, counted from the start."""
+    """Return indices as i64, counted from the start."""
     if indices.type.dtype.name == "u64":
         indices = ew.minimum(indices, full_like(indices, np.iinfo(np.int64).max))
     wide = indices if indices.type.dtype is i64 else ew.cast(indices, dtype=i64)
@@ -88,21 +94,23 @@ def _from_start(indices: Node, n: Dim) -> Node:
 
 
 def _clamped(indices: Node, n: Dim) -> Node:
+    """Return indices as gather reads them."""
     last = ew.sub(_extent(indices, n), fill(indices, 1, Type(i64, indices.type.shape)))
     places = _from_start(indices, n)
     return ew.maximum(ew.minimum(places, last), full_like(places, 0))
 
 
 def _valid(indices: Node, n: Dim) -> Node:
-    """Which indices are within an axis of ``n`` elements."""
+    """Tell of each index whether it is within an axis of ``n`` elements."""
     places = _from_start(indices, n)
     return bitwise_and(greater_equal(places, full_like(places, 0)), less(places, _extent(indices, n)))
 
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
-    """Each cotangent added to the row that was read."""
-    noted = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)  # the gather may be dead
-    places = _clamped(noted, x.type.shape[lead])
+    """Add each cotangent to the row that was read."""
+    # The gather itself may be dead, and with it the range of its indices.
+    with_range = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)
+    places = _clamped(with_range, x.type.shape[lead])
     return scatter(full_like(x, 0.0), places, ct, lead=lead, mode="add"), None
 
 
@@ -122,7 +130,7 @@ gather: Op = Op(
 
 def _scatter_type(x: Type, indices: Type, updates: Type, lead: int, mode: str) -> Type:
     _check("scatter", x, indices, lead)
-    expected = x.with_shape(_picked(x, indices, lead))
+    expected = x.with_shape(_result_shape(x, indices, lead))
     if updates != expected:
         raise MlaotError(f"scatter into {x} at {indices} needs updates {expected}, got {updates}")
     if mode not in MODES:
@@ -151,37 +159,40 @@ def _scatter_reference(x: Array, indices: Array, updates: Array, lead: int, mode
 
 
 def _over_updates(mask: Node, updates: Node) -> Node:
-    """A value for each index, for each element of its update."""
+    """Repeat a value for each index along the elements of its update."""
     return broadcast(mask, shape=updates.type.shape, axes=tuple(range(mask.type.rank)))
 
 
 def _selected(mask: Node, ct: Node, indices: Node, lead: int) -> Node:
-    """The cotangents of the places that indices name, where ``mask`` is true."""
-    found = gather(ct, indices, lead=lead)
-    return where(_over_updates(mask, found), found, full_like(found, 0.0))
+    """Return the cotangents of the places that indices name, 0 where ``mask`` is false."""
+    rows = gather(ct, indices, lead=lead)
+    return where(_over_updates(mask, rows), rows, full_like(rows, 0.0))
 
 
 def _winners(x: Node, indices: Node, lead: int) -> Node:
-    """Which indices are the last of their place, in row-major order; those out of range never are."""
-    many = indices.type.shape[lead:]
-    numbers = indices.graph.add(iota, (), {"shape": (dims_.product(many),), "axis": 0, "dtype": i64})
+    """Tell which indices are the last of their place, in row-major order; those out of range never are.
+
+    The number of each index is scattered, then gathered: the last one gets its own number back.
+    """
+    counted = indices.type.shape[lead:]
+    numbers = indices.graph.add(iota, (), {"shape": (dims_.product(counted),), "axis": 0, "dtype": i64})
     shape, axes = indices.type.shape, tuple(range(lead, indices.type.rank))
-    number = broadcast(reshape(numbers, shape=many), shape=shape, axes=axes)
+    number = broadcast(reshape(numbers, shape=counted), shape=shape, axes=axes)
     nobody = fill(x, -1, Type(i64, x.type.shape[: lead + 1]))
     last = gather(scatter(nobody, indices, number, lead=lead, mode="set"), indices, lead=lead)
     return equal(last, number)
 
 
 def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """Shared evenly between all that are equal to the result, as by the reductions ``max`` and ``min``."""
-    mine, there = ew.is_equal(x, out), ew.is_equal(updates, gather(out, indices, lead=lead))
-    share = ew.div(ct, scatter(mine, indices, there, lead=lead, mode="add"))
+    """Share cotangents evenly between all that are equal to the result, as the reductions ``max`` and ``min`` do."""
+    is_kept, is_written = ew.is_equal(x, out), ew.is_equal(updates, gather(out, indices, lead=lead))
+    share = ew.div(ct, scatter(is_kept, indices, is_written, lead=lead, mode="add"))
     valid = _valid(indices, x.type.shape[lead])
-    return ew.mul(share, mine), None, ew.mul(_selected(valid, share, indices, lead), there)
+    return ew.mul(share, is_kept), None, ew.mul(_selected(valid, share, indices, lead), is_written)
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """To what stays in the result: of several updates set, to the last; of equal extremes, shared evenly."""
+    """Give cotangents to what stays in the result: of updates set, the last; equal extremes share evenly."""
     if mode == "add":
         return ct, None, _selected(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":
@@ -210,8 +221,8 @@ def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> 
     return x
 
 
-def unchecked(x: Node) -> Node:
-    """Integers that are read where it is not certain that they are in range; others as they are."""
+def mark_unchecked(x: Node) -> Node:
+    """Note of integers that they may be out of range, whatever reads them: no range is asked of callers."""
     return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
 
 
@@ -219,8 +230,8 @@ def _index_range(x: Type, size: Dim | None, wraps: bool, ignored: int | None) ->
     return None if size is None else IndexRange(size, wraps, ignored)
 
 
-# What the front end knows of integers that no op above takes for indices, or takes for others: labels of classes.
-# Without a size they may be anything, whatever reads them.
+# A note of the front end: these integers are indices into an axis of ``size`` elements, though no op that reads them
+# shows it (labels of classes), or one shows another range. Without a size they may be anything, whatever reads them.
 index: Op = Op(
     "index",
     _index_type,

@@ -14,7 +14,7 @@ from mlaot.schedule.machine import CHOICES
 from mlaot.settings import BUDGET, DIM, FILE, KINDS, MODEL, ONNX, Budget, Model, ProjectBudget, Settings, is_package
 from mlaot.settings.keys import fits, keys_of, schema_of
 from mlaot.settings.names import check_modules
-from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, wrong
+from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
 
 PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
 
@@ -148,7 +148,7 @@ def inside(project: Path, source: str) -> str:
             return folder.relative_to(root).as_posix()
     except (OSError, ValueError):  # what no file can be called
         pass
-    raise wrong(keys_of(Settings)["source"], "[tool.mlaot]", source)
+    raise value_error(keys_of(Settings)["source"], "[tool.mlaot]", source)
 
 
 def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> Model:

@@ -1,4 +1,4 @@
-"""Products with a concatenation of which a part lies in memory: a product with each part instead. Reassociates.
+"""A product with a concatenation becomes a product with each part, if one of them lies in memory. Reassociates.
 
     v2 = concat(cache, new, axis=0)                   v3 = contract(q, cache, spec=b,ab->a)
     v3 = contract(q, v2, spec=b,ab->a)      =>        v4 = contract(q, new, spec=b,ab->a)
@@ -6,8 +6,11 @@
 
     v4 = contract(p, v2, spec=a,ab->b)      =>        contract(slice(p, ..), cache) + contract(slice(p, ..), new)
 
-So attention over a cache and what is new copies no cache. Parts that are computed cost nothing: they are written where
-the concatenation wants them.
+So attention over a cache and what is new copies no cache. What stays whole:
+
+* a concatenation of computed parts alone: it costs nothing, as they are written where it wants them;
+* one whose other operand lies in memory, such as weights: one product with these is better than several;
+* one along a label that both operands and the result have.
 """
 
 from __future__ import annotations
@@ -22,21 +25,25 @@ from mlaot.passes.rewrite import rewrite
 
 
 def by_parts(node: Node) -> Node | None:
-    """contract(x, concat(a, b)) => concat(contract(x, a), contract(x, b)), or their sum"""
+    """contract(x, concat(a, b)) => concat(contract(x, a), contract(x, b)); along a summed label, the sum of these"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (1, 0):
-        whole, other = node.arg(i), node.arg(1 - i)
-        if whole.op is not st.concat or not any(is_stored(base_of(a)) for a in whole.args) or is_stored(base_of(other)):
+        joined, other = node.arg(i), node.arg(1 - i)
+        if (
+            joined.op is not st.concat
+            or not any(is_stored(base_of(a)) for a in joined.args)
+            or is_stored(base_of(other))
+        ):
             continue
-        label = labels[i][whole.attrs.get("axis", 0)]
+        label = labels[i][joined.attrs.get("axis", 0)]
         if label in out and label in labels[1 - i]:
             continue
         parts = []
         start: Dim = 0
-        for a in whole.args:
+        for a in joined.args:
             part = a.find()
-            size = part.type.shape[whole.attrs.get("axis", 0)]
-            operands = (_part(other, labels[1 - i], label, start, size), part)
+            size = part.type.shape[joined.attrs.get("axis", 0)]
+            operands = (_slice_along(other, labels[1 - i], label, start, size), part)
             parts.append(red.contract(*(operands if i else reversed(operands)), spec=node.attrs["spec"]))
             start = size + start
         if label in out:
@@ -48,8 +55,8 @@ def by_parts(node: Node) -> Node | None:
     return None
 
 
-def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
-    """The slice of ``x`` along a label, where it has that."""
+def _slice_along(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
+    """Return the elements from ``start`` on of ``x`` along a label; ``x`` itself if it has not the label."""
     if label not in labels:
         return x
     axis = labels.index(label)
@@ -60,5 +67,5 @@ def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
 
 @pass_over("graphs", after=("contract",))
 def concat_products(graph: Graph) -> None:
-    """Take such products apart."""
+    """Apply the rule of this file."""
     rewrite(graph, {red.contract: (by_parts,)})
