@@ -121,8 +121,8 @@ def view(node: Node, inner: Access) -> Access | None:
 def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     """Return the axis along which a constant weight is cut into panels, and these; None if it is not.
 
-    All that reads it must be products whose result has this axis, and which sum over all its other axes. That may leave
-    a remainder: the last columns then lie behind the panels, each one contiguous (``Panels``).
+    All that reads it must be products whose result has this axis, and which sum over all its other axes (of gates, the
+    last axis is cut). The last columns may be a remainder that lies behind the panels, each column a row.
     """
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
