@@ -107,7 +107,7 @@ def _valid(indices: Node, n: Dim) -> Node:
 
 
 def _vjp_gather(ct: Node, out: Node, x: Node, indices: Node, lead: int) -> tuple[Node, None]:
-    """Add each cotangent to the row that was read."""
+    """Each cotangent added to the row that was read."""
     # The gather itself may be dead, and with it the range of its indices.
     with_range = index(indices, size=x.type.shape[lead], wraps=True, ignored=None)
     places = _clamped(with_range, x.type.shape[lead])
@@ -192,7 +192,7 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lea
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """Give cotangents to what stays in the result: of updates set, the last; equal extremes share evenly."""
+    """To what stays in the result: of several updates set, to the last; of equal extremes, shared evenly."""
     if mode == "add":
         return ct, None, _selected(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":

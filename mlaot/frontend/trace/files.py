@@ -20,7 +20,7 @@ from mlaot.ir.types import DTYPES, DType, bf16
 
 
 def load(path: str | Path) -> dict[str, Parameter | Buffer]:
-    """Return the arrays of a safetensors file by name: floating-point numbers as parameters, others as buffers.
+    """The arrays of a safetensors file by name: floating-point numbers as parameters, others as buffers.
 
     A relative path is looked for beside the calling module, then in the current folder. What a module keeps for
     training only, the optimizer's state and that of the random numbers, is left out.
