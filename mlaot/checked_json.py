@@ -1,4 +1,10 @@
-"""Read JSON that mlaot or another program wrote, and check its shape before use."""
+"""Read JSON that mlaot wrote in another process or on another day, and check its shape before anything uses it.
+
+What a module says of itself, bills of materials, digests and notes of a build come through here. Users and other
+programs may have damaged them: damage is one ``MlaotError``, never a ``KeyError`` later. Shapes say which keys and
+types there are, not which values: that is for callers. ``tests/fuzz/stored.py`` damages the files.
+``mlaot-tuned.json`` has a reader of its own, ``settings/tuned.py``, as its errors say how to make it anew.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,11 @@ from typing import Any
 
 from mlaot.errors import MlaotError
 
-MAX_BYTES = 64 << 20  # bytes of a file
-Shape = Any  # a type; [shape] a list of these; {"key": shape, "key that may be missing?": shape}; {str: shape} any keys
+MAX_BYTES = 64 << 20
+# A type (``object``: anything), ``[shape]`` for a list, ``{"a": shape, "b?": shape}`` for an object with the key a and
+# maybe b, ``{str: shape}`` for one with any keys. Keys that a shape does not name are let through.
+Shape = Any
+NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
 
 
 def read_json(path: Path, shape: Shape, what: str) -> Any:
@@ -22,7 +31,7 @@ def read_json(path: Path, shape: Shape, what: str) -> Any:
 
 
 def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
-    """Return the value of a JSON text that has ``shape``, or raise a ``MlaotError`` about ``what``."""
+    """Return the value of a JSON text, which must have ``shape``. ``what``: the name of the text in errors."""
     if len(content) > MAX_BYTES:
         raise MlaotError(f"{what} is larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -37,7 +46,7 @@ def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
 
 
 def mismatch(value: Any, shape: Shape, place: str = "") -> str:
-    """Say where a value does not fit a shape, and what was expected there; return nothing if it fits."""
+    """Describe the first place where a value does not have a shape; return an empty string if it has."""
     at = place or "the whole"
     if shape is object:
         return ""
@@ -60,6 +69,3 @@ def mismatch(value: Any, shape: Shape, place: str = "") -> str:
         if name not in value and name == key:
             return f"no {f'{place}.{name}'.lstrip('.')}"
     return ""
-
-
-NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}

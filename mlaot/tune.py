@@ -1,9 +1,12 @@
-"""Choose block sizes of contractions by measurement on this machine, for ``mlaot tune``.
+"""Measure on this machine which schedules of contractions are the fastest, for ``mlaot tune``.
 
-A program's contractions are compiled once more, each with the schedules that the cost model ranks best, as functions
-that are timed in turn. If one is clearly faster than the model's choice, its name goes into a file beside
-pyproject.toml, by instruction set and contraction, which later builds read. Without the file or an entry in it, the
-model chooses; for other machines the file is only a hint.
+A program's contractions are compiled once more, each with the schedules that the cost model finds best, as functions
+that take turns. ``mlaot/commands/tune.py`` calls this, prints what it gives, and stores the schedules that are clearly
+faster than the model's choice in ``mlaot-tuned.json`` (``mlaot/settings/tuned.py``). Later builds take them from there;
+without the file, or where a contraction is not in it, the model chooses. The file is a hint: every schedule computes
+the same product, on any machine. ``CANDIDATES``, ``GAIN`` and the lengths of a measurement may be changed at will.
+
+``this_machine`` also tells the ONNX backend and ``mlaot doctor`` which instruction sets run here.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from mlaot.schedule.contraction import contraction_of, description
 from mlaot.schedule.cost import is_light, rank_schedules
 from mlaot.schedule.machine import BASE, LINE, MACHINES, Machine, isas_for
 
-CANDIDATES = 8  # schedules that are tried
-GAIN = 0.03  # share of the time that another schedule must save
-ROUNDS, SECONDS = 15, 0.002  # of a measurement
-SLACK = 4096  # bytes behind each buffer
+CANDIDATES = 8  # schedules of a contraction that are measured
+GAIN = 0.03  # share of the time that a schedule must save to replace the choice of the cost model
+ROUNDS, SECONDS = 15, 0.002  # the median of so many rounds counts; each round runs a schedule for so long
+SLACK = 4096  # bytes behind each buffer, as kernels read past the ends of rows
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,12 @@ class Measurement:
 
     @property
     def gain(self) -> float:
-        """Return the seconds of the best as a share of those of the cost model's choice."""
+        """Seconds of the best as a share of those of the cost model's choice: 1 where that is the best."""
         return self.seconds[self.best] / self.seconds[self.chosen]
 
 
 def contractions(programs: Iterable[Program]) -> list[Kernel]:
-    """Return the distinct contractions that are worth measuring."""
+    """Return a kernel for each distinct contraction with work enough to be worth measuring."""
     kernels = [kernel for program in programs for kernel in program.kernels]
     return list({description(c): k for k in kernels if (c := k.contraction) is not None and not is_light(c)}.values())
 
@@ -114,6 +117,7 @@ def machines_here(isas: Iterable[str], command: list[str], *, words: bool = Fals
 
 
 def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
+    """Compile C and load it."""
     source, library = folder / "candidates.c", folder / "candidates.so"
     source.write_text(text, encoding="utf-8")
     compile_kernels(source, isa, library, command)

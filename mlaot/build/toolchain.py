@@ -1,6 +1,13 @@
-"""The C compiler: find it before anything starts, and compile one model's C to an extension module.
+"""The C compiler: find it, describe it, and compile the C of one model into an extension module.
 
-zig, which pip can install, compiles if the machine has no compiler, and for all other platforms.
+The build (``hooks.py``, ``setuptools.py``, ``module.py``) finds the compiler before it generates anything, so that a
+machine without one is told at once. ``mlaot tune``, ``mlaot doctor`` and the ONNX backend, which load kernels without
+a module around them, use it too. zig, which pip can install, is the compiler where the machine has none, and for all
+other platforms.
+
+A wheel must be the same bytes wherever it is built. The flags of each file are those that CMake gets (``unit_flags`` in
+``printing/cmake.py``): change them there. They come after the user's CFLAGS, so that they win. What else changes an
+object must be among the parts of its key in the cache, and no folder or time may.
 """
 
 from __future__ import annotations
@@ -44,12 +51,12 @@ HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alp
 
 
 def own_abi() -> str:
-    """Return the stable ABI of this interpreter, the default of a build."""
+    """Return the stable ABI of this interpreter, for which wheels are built unless told otherwise."""
     return ABI3T if is_free_threaded() and sys.version_info >= (3, 15) else ABI3
 
 
 def check_interpreter() -> None:
-    """Raise unless this interpreter has a stable ABI that extension modules can use."""
+    """Refuse an interpreter without a stable ABI that extension modules can use."""
     if sys.implementation.name != "cpython":
         raise MlaotError(
             f"a compiled model needs CPython; {sys.executable} is {sys.implementation.name}: build with another Python"
@@ -62,19 +69,19 @@ def check_interpreter() -> None:
 
 
 def is_free_threaded() -> bool:
-    """Tell whether this interpreter was built without the global lock."""
+    """Tell whether this interpreter is a build without the global lock."""
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Toolchain(NamedTuple):
-    """A compiler's ``command``; ``platform`` is the target of zig, None for this machine's own compiler."""
+    """The ``command`` that compiles. ``platform`` is what zig compiles for; None for this machine's own compiler."""
 
     command: list[str]
     platform: Platform | None = None
 
 
 def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] = os.environ) -> Toolchain:
-    """Return the compiler for a platform, or for this machine: its own if it has one, else zig."""
+    """Return the compiler for a platform; if that is None, this machine's own compiler, or zig if it has none."""
     own = compiler_name(environ)
     if (platform is None and own) or not (own or has_zig()):
         return Toolchain(find_compiler(environ))
@@ -103,7 +110,7 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return this machine's own C compiler as a command, after a trial with a few lines of C."""
+    """Return the command of this machine's own C compiler, after trying it on a few lines of C."""
     name = compiler_name(environ)
     if name is None:
         raise MlaotError(
@@ -119,7 +126,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
-    """Compile and link a few lines, and ask for the predefined macros: not every program in $CC is a compiler."""
+    """Compile and link a few lines, and print the macros: not every program that ``$CC`` may name is a compiler."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         source = Path(folder, "trial.c")
         source.write_text(TRIAL)
@@ -149,7 +156,7 @@ def compile_module(
     abi: str = ABI3,
     archive: Path | None = None,
 ) -> None:
-    """Compile ``folder/<stem>*.c`` into ``library``, with the same flags as with CMake.
+    """Compile ``folder/<stem>*.c`` into ``library``, the extension module, with the same flags as with CMake.
 
     Copy weights that are not embedded beside it. With ``archive`` also write a static library to that path, which holds
     the same kernels, the weights, and C's interface in place of Python's.
@@ -229,7 +236,7 @@ def archiver(toolchain: Toolchain) -> list[str]:
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
-    """Return the options of the linker, and write the files that it needs into ``folder``."""
+    """Return the options of the linker; write the files that it needs for these into ``folder``."""
     command, platform = toolchain
     if platform is None and sys.platform == "darwin":
         return ["-undefined", "dynamic_lookup", "-Wl,-x"]
@@ -276,7 +283,7 @@ def predefined_macros(command: list[str]) -> str:
 
 @cache
 def ask_compiler(*command: str) -> str:
-    """Return what a compiler prints, asked once a build."""
+    """Return what a command prints; it runs once in a process."""
     return run([*command], os.environ)
 
 
@@ -325,7 +332,7 @@ def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:
 
 
 def compiler_file(command: list[str]) -> str:
-    """Return which file the compiler is, and when it was installed."""
+    """Return the path, size and time of the compiler's file, which differ once it is replaced."""
     path = os.path.realpath(shutil.which(command[0]) or command[0])
     status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"

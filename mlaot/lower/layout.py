@@ -1,4 +1,11 @@
-"""The layout of values in memory: buffers, accesses to them through views, and panels of weights."""
+"""How each value lies in memory: the strides of its buffer, views of that (``Access``), and panels of weights.
+
+All is decided from the graph before any kernel is made. ``storage.py`` asks for the layouts of parameters and constants
+(``slot_buffer``, ``panels_of``), the rest of lowering for those of results and of callers' arrays; ``plan.py`` then
+gives offsets to the buffers. What is estimated here may change, since it decides on the speed alone: the order of a
+matrix's axes, and what is cut into panels. What may not: callers' arrays and narrow values are ``dense``, and where a
+buffer is not, rows are padded to whole vectors of the widest machine, as kernels read past their ends.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +68,7 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
 
 
 def is_row_major(buffer: Buffer) -> bool:
-    """Whether a buffer has gaps only behind its rows."""
+    """Tell whether a buffer is row-major, with gaps behind its rows at most."""
     itemsize = DTYPES[buffer.dtype].itemsize
     return any(buffer.strides == row_major_strides(buffer.shape, itemsize, dense=dense) for dense in (False, True))
 
@@ -88,7 +95,8 @@ class Access:
 
         element[i, j, ..] = buffer[offset + i * strides[0] + j * strides[1] + ..]
 
-    ``reaches_end``: along the axis of stride 1 the value reaches the end of the buffer's row.
+    ``reaches_end``: along the axis of stride 1 the value goes to the end of the buffer's row, behind which the padding
+    lies; a slice may end before.
     """
 
     buffer: Buffer
@@ -97,12 +105,12 @@ class Access:
     reaches_end: bool = True
 
     def may_overread(self, axis: int) -> bool:
-        """Whether whole vectors may be read past the end of the axis: only our own buffers have padded rows."""
+        """Tell whether whole vectors may be read past the end of the axis: only padded rows have anything there."""
         return self.reaches_end and not self.buffer.dense and self.offset == 0 and self.strides[axis] == 1
 
 
 def view(node: Node, inner: Access) -> Access | None:
-    """Return the access of a view of a value, or None if the node is no view of it."""
+    """Return how to read ``node`` in the buffer of its argument, read by ``inner``; None if the node is no view."""
     if not is_view(node) or node.op.view is None:
         return None
     seen = node.op.view(node, inner.strides)
@@ -111,7 +119,11 @@ def view(node: Node, inner: Access) -> Access | None:
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
-    """Cut a weight into panels along an axis, if all its readers are products over all of its other axes."""
+    """Return the axis along which a constant weight is cut into panels, and these; None if it is not.
+
+    All that reads it must be products whose result has this axis, and which sum over all its other axes (of gates, the
+    last axis is cut). The last columns may be a remainder that lies behind the panels, each column a row.
+    """
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
     if len(axes) != 1:
@@ -137,15 +149,8 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     return axis, Panels(rows, columns - remainder, width, unit)
 
 
-def _is_along_sum(product: Node, i: int) -> bool:
-    """Whether the other operand of a product is contiguous along a summed axis."""
-    *labels, out = red.parse_spec(product.attrs["spec"])
-    along = adjacent(product.arg(1 - i))
-    return along is not None and along >= 0 and labels[1 - i][along] not in out
-
-
 def _column_axis(node: Node, i: int) -> int | None:
-    """Return the only axis of an operand that the result of a contraction has and the other operand has not."""
+    """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand has it not."""
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
     if i == 0 and root_of(node.arg(1)).attrs.get("parameter"):  # of two weights, only the second one may lie in panels
@@ -158,12 +163,12 @@ def _column_axis(node: Node, i: int) -> int | None:
 
 
 def _gates(node: Node) -> int:
-    """Return how many gates a product has, 0 if it is none."""
+    """Return how many gates of a recurrent layer a product computes at once, 0 if it computes none."""
     return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
 def panel_strides(panel_axis: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of each axis in rows of a panel, 0 for the axis that is cut into panels."""
+    """Return the stride of each axis, counted in rows of a panel; 0 for the axis that is cut into panels."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(range(len(shape))):
         if axis != panel_axis:
@@ -173,7 +178,10 @@ def panel_strides(panel_axis: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> Buffer:
-    """Return the buffer of a parameter; a matrix gets the order of axes that is cheapest for its contractions."""
+    """Return the buffer of a parameter or constant that is not in panels.
+
+    A matrix gets the order of axes that is cheapest for the contractions of all entries, as these share it.
+    """
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
     shape = tuple(int(d) for d in node.type.shape)
     itemsize = node.type.dtype.itemsize
@@ -233,6 +241,13 @@ def _use_cost(node: Node, i: int, unit: int, itemsize: int) -> int:
         return work
     work += prod(sizes[c] for c in out) * 4 * LINE // itemsize
     return work if _is_along_sum(node, i) else work * LINE // itemsize
+
+
+def _is_along_sum(product: Node, i: int) -> bool:
+    """Tell whether the other operand of a product is contiguous along a summed axis."""
+    *labels, out = red.parse_spec(product.attrs["spec"])
+    along = adjacent(product.arg(1 - i))
+    return along is not None and along >= 0 and labels[1 - i][along] not in out
 
 
 def _elementwise_sources(graph: Graph, name: str) -> dict[Node, None]:

@@ -1,10 +1,16 @@
-"""Reading and writing at computed places: gather and scatter along one axis, behind ``lead`` axes that they share.
+"""Ops that read and write where indices say: gather and scatter along one axis, and ``index``, a note on integers.
 
     x [lead.., n, rest..]    indices [lead.., m..]    updates and results [lead.., m.., rest..]
 
-A negative index counts from the end. What is out of range then is clamped by gather and dropped by scatter. Gather
-from an axis without elements gives zeros. Integers that a caller of the module gives are refused where they are out of
-range (passes/algebra/index_ranges.py): for these two by the axis, elsewhere by what ``index`` says.
+The ``lead`` leading axes of x and of its indices are the same. A negative index counts from the end. One that is out of
+range then is clamped by gather and dropped by scatter; gather from an axis without elements gives zeros. This is what
+happens to indices that a model computes, and it is the meaning of the ops: references, nests and VJPs agree on it.
+
+A caller of the module never sees it: out of range, integers of theirs are refused. Their ranges are found by
+``passes/algebra/index_ranges.py``, from ``index=`` of the ops that read them, and from the op ``index``. That one
+computes and checks nothing; the pass removes it.
+
+``x[i]``, ``np.take`` and so on are composed of these ops in ``mlaot/frontend/numpy/indexing.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +56,7 @@ def _gather_type(x: Type, indices: Type, lead: int) -> Type:
 
 
 def _places(indices: Array, n: int) -> Array:
-    """Convert indices to int64, counted from the start."""
+    """Return indices of NumPy's as int64, counted from the start."""
     largest = min(np.iinfo(indices.dtype).max, np.iinfo(np.int64).max)
     places: Array = np.minimum(indices, indices.dtype.type(largest)).astype(np.int64)
     from_start: Array = np.where(places < 0, places + n, places)
@@ -58,7 +64,7 @@ def _places(indices: Array, n: int) -> Array:
 
 
 def _rows(x: Array, lead: int) -> Array:
-    """Merge the leading axes into one."""
+    """Make one axis of the leading axes."""
     return x.reshape((prod(x.shape[:lead]), *x.shape[lead:]))
 
 
@@ -72,7 +78,7 @@ def _gather_reference(x: Array, indices: Array, lead: int) -> Array:
 
 
 def _extent(like: Node, n: Dim) -> Node:
-    """Fill an i64 value shaped like ``like`` with ``n``."""
+    """Return ``n`` in every element of an i64 value of the shape of ``like``."""
     if isinstance(n, int):
         return fill(like, n, Type(i64, like.type.shape))
     number = like.graph.add(size, (), {"dim": n, "dtype": i64})
@@ -80,7 +86,7 @@ def _extent(like: Node, n: Dim) -> Node:
 
 
 def _from_start(indices: Node, n: Dim) -> Node:
-    """Convert indices to i64, counted from the start."""
+    """Return indices as i64, counted from the start."""
     if indices.type.dtype.name == "u64":
         indices = ew.minimum(indices, full_like(indices, np.iinfo(np.int64).max))
     signed = indices if indices.type.dtype is i64 else ew.cast(indices, dtype=i64)
@@ -94,7 +100,7 @@ def _clamp(indices: Node, n: Dim) -> Node:
 
 
 def _valid(indices: Node, n: Dim) -> Node:
-    """Tell which indices are within an axis of ``n`` elements."""
+    """Tell of each index whether it is within an axis of ``n`` elements."""
     places = _from_start(indices, n)
     return bitwise_and(greater_equal(places, full_like(places, 0)), less(places, _extent(indices, n)))
 
@@ -211,7 +217,7 @@ def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> 
 
 
 def mark_unchecked(x: Node) -> Node:
-    """Mark integers that may be read out of range; return other values as they are."""
+    """Note of integers that they may be out of range, whatever reads them: no range is asked of callers."""
     return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
 
 

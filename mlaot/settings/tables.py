@@ -1,6 +1,8 @@
-"""Read and check tables of TOML: every mistake is a ``MlaotError`` of one line.
+"""Read pyproject.toml, and check its tables: every mistake of the user's is a ``MlaotError`` of one line.
 
-The values are whatever the user wrote.
+``reading.py`` makes ``Settings`` of the tables; what the keys are, their dataclasses say (``keys.py``), so that a new
+setting changes nothing here. Before a check a value is ``Any``: it is whatever the user wrote. Callers that need no
+settings call ``read_pyproject`` alone. The texts of the errors are compared by ``tests/build/settings_errors.txt``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from mlaot.settings.keys import fits, keys_of, schema_of
 
 
 def read_pyproject(project: Path) -> dict[str, Any]:
-    """Read the project's pyproject.toml."""
+    """Return the content of the project's pyproject.toml, of which nothing is checked but that it is TOML."""
     try:
         text = (project / FILE).read_text(encoding="utf-8")
         if text.startswith("\ufeff"):
@@ -62,7 +64,7 @@ def table_of(model: str, *below: str) -> str:
 
 
 def check_table(value: Any, where: str) -> dict[str, Any]:
-    """Return the value if it is a table, else raise."""
+    """Return ``value`` if it is a table, else refuse it."""
     if isinstance(value, dict):
         return value
     raise MlaotError(f"{where} of {FILE} must be a table, got {value!r}")

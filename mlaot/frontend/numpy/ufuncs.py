@@ -1,6 +1,10 @@
-"""NumPy's and SciPy's ufuncs over ops: ``UFUNCS`` maps a name to a function of nodes of one shape.
+"""Trace NumPy's and SciPy's ufuncs: ``UFUNCS`` maps the name of each to a function of nodes, composed of ops.
 
-Which dtypes a ufunc computes in is asked of the ufunc itself; the nodes that a function gets are of these dtypes.
+``np.exp(x)`` of a traced ``x`` calls ``protocols.call_ufunc``, which finds ``trace_ufunc`` in the tables that the last
+lines fill. That asks the ufunc itself in which dtypes it computes (``resolve_dtypes``), then calls the function with
+nodes of these dtypes and of one shape, and casts the results. So a function casts and broadcasts nothing. To add a
+ufunc, add a line; a name must be that of NumPy or of ``scipy.special`` (``special.py`` has these), which answers are
+compared with, special values and dtypes included (``tests/frontend/test_one_op.py``).
 """
 
 from __future__ import annotations
@@ -27,13 +31,13 @@ from mlaot.ops import transcendental as trans
 Function = Callable[..., Any]
 
 
-def for_bool(op: Op, logical: Op | None) -> Function:
-    """``op``, but for booleans ``logical`` (None: the argument itself)."""
+def for_bool(op: Op, bool_op: Op | None) -> Function:
+    """Compute ``op``, but ``bool_op`` of booleans (None: the argument itself)."""
 
     def choose(*args: Node) -> Node:
         if args[0].type.dtype is not boolean:
             return op(*args)
-        return args[0] if logical is None else logical(*args)
+        return args[0] if bool_op is None else bool_op(*args)
 
     return choose
 
@@ -43,32 +47,33 @@ def identity(x: Node) -> Node:
 
 
 def for_floats(op: Op) -> Function:
-    """``op``; integers and booleans stay as they are."""
+    """Compute ``op`` of floats; integers and booleans stay as they are."""
     return lambda x: op(x) if x.type.dtype.kind == "f" else x
 
 
 def truth(x: Node) -> Node:
-    """``x != 0``."""
+    """Return ``x != 0``."""
     return x if x.type.dtype is boolean else cmp.not_equal(x, like(x, 0))
 
 
 def logical(op: Op) -> Function:
+    """Compute ``op`` of truth values."""
     return lambda *args: op(*map(truth, args))
 
 
-def question(op: Op, otherwise: bool) -> Function:
-    """A question to floating-point numbers, whose answer for all others is known."""
+def float_predicate(op: Op, otherwise: bool) -> Function:
+    """Ask ``op`` of floats; of all other dtypes the answer is ``otherwise`` everywhere."""
 
-    def ask(x: Node) -> Node:
+    def test(x: Node) -> Node:
         if x.type.dtype.kind == "f":
             return op(x)
         return like(cast(x, boolean), otherwise)
 
-    return ask
+    return test
 
 
 def ordered(op: Op) -> Function:
-    """A comparison of order; false comes before true."""
+    """Compare by order; false comes before true."""
 
     def compare(*args: Node) -> Node:
         if args[0].type.dtype is boolean:
@@ -79,7 +84,7 @@ def ordered(op: Op) -> Function:
 
 
 def power(x: Node, y: Node) -> Node:
-    """A constant exponent keeps its number: kernels multiply for small integers."""
+    """Return ``x ** y``; a constant exponent becomes an attribute, as kernels multiply for small integers."""
     exponent = constant(y)
     if exponent is not None and x.type.dtype.kind == "f":
         return ew.pow_(x, exponent=float(exponent))
@@ -89,7 +94,7 @@ def power(x: Node, y: Node) -> Node:
 
 
 def constant(x: Node) -> Any:
-    """The number that every element of ``x`` is, if that is plain to see."""
+    """Return the number that every element of ``x`` is, if ``x`` is a constant of rank 0 that was broadcast."""
     while x.op.name in ("broadcast", "cast", "reshape"):
         x = x.arg(0)
     if x.op.name == "const" and x.type.shape == ():
@@ -101,11 +106,12 @@ def square(x: Node) -> Node:
     return ew.pow_(x, exponent=2.0) if x.type.dtype.kind == "f" else ew.mul(x, x)
 
 
-def scaled(factor: float) -> Function:
+def scale_by(factor: float) -> Function:
     return lambda x: ew.mul(x, like(x, factor))
 
 
 def reciprocal(x: Node) -> Node:
+    """Return ``1 / x``; of integers, as NumPy does, the integer part: 1 and -1 stay, all others give 0."""
     if x.type.dtype.kind == "f":
         return ew.div(like(x, 1), x)
     unit = cmp.equal(ew.abs_(x), like(x, 1))
@@ -113,7 +119,7 @@ def reciprocal(x: Node) -> Node:
 
 
 def cbrt(x: Node) -> Node:
-    """The real cube root: a power, and one step of Newton's method for the last bits."""
+    """Return the real cube root: a power, and one step of Newton's method for the last bits."""
     size = ew.abs_(x)
     root = ew.pow_(size, exponent=1 / 3)
     better = ew.sub(root, ew.div(ew.sub(root, ew.div(size, ew.mul(root, root))), like(x, 3)))
@@ -122,16 +128,16 @@ def cbrt(x: Node) -> Node:
 
 
 def logaddexp(exp: Op, log1p: Function) -> Function:
-    """``log(exp(a) + exp(b))`` in some base, without overflow."""
+    """Compute ``log(exp(a) + exp(b))`` in the base of ``exp`` and ``log1p``, without overflow."""
 
-    def both(a: Node, b: Node) -> Node:
+    def compute(a: Node, b: Node) -> Node:
         largest, distance = ew.maximum(a, b), ew.neg(ew.abs_(ew.sub(a, b)))
         same = cmp.equal(a, b)  # infinities of one sign, whose distance is nan
         distance = cmp.where(same, like(a, 0), distance)
         rest: Node = log1p(exp(distance))
         return ew.add(largest, rest)
 
-    return both
+    return compute
 
 
 def log2_1p(x: Node) -> Node:
@@ -143,9 +149,9 @@ def heaviside(x: Node, at_zero: Node) -> Node:
     return cmp.where(cmp.isnan(x), x, step)
 
 
-def ignoring_nan(op: Op, logical: Op) -> Function:
-    """``fmax`` and ``fmin``: nan only where both are."""
-    best_of = for_bool(op, logical)
+def ignoring_nan(op: Op, bool_op: Op) -> Function:
+    """Compute ``fmax`` or ``fmin``: nan only where both arguments are."""
+    best_of = for_bool(op, bool_op)
 
     def choose(a: Node, b: Node) -> Node:
         best: Node = best_of(a, b)
@@ -166,12 +172,16 @@ def modf(x: Node) -> tuple[Node, Node]:
     return rounding.copysign(fraction, x), integer
 
 
-# Bits of the fraction, the least and the largest exponent of a normal number, and the integer of as many bits.
+# By dtype: bits of the fraction, the least and the largest exponent of a normal number, the integer of its size.
 BINARY = {f64: (52, -1022, 1023, i64), f32: (23, -126, 127, i32)}
 
 
 def ldexp(x: Node, exponent: Node) -> Node:
-    """``x * 2**exponent``, rounded once: what goes far is scaled in steps, of which only the last can be inexact."""
+    """Return ``x * 2**exponent``, rounded once.
+
+    ``2**exponent`` need not be a normal number where the product is one. Where the exponent is too far, two steps first
+    multiply by a power of two that is not; only the last product can be inexact.
+    """
     if x.type.dtype not in BINARY:
         return cast(ldexp(cast(x, f32), exponent), x.type.dtype)
     digits, least, largest, _ = BINARY[x.type.dtype]
@@ -186,7 +196,7 @@ def ldexp(x: Node, exponent: Node) -> Node:
 
 
 def power_of_two(exponent: Node, dtype: DType) -> Node:
-    """``2**exponent`` for exponents of normal numbers, by its bits."""
+    """Return ``2**exponent``, made of its bits, for exponents of normal numbers."""
     digits, _, largest, bits = BINARY[dtype]
     biased = cast(ew.add(exponent, like(exponent, largest)), bits)
     return bitwise.bitcast(bitwise.left_shift(biased, like(biased, digits)), dtype=dtype)
@@ -257,10 +267,10 @@ UFUNCS: dict[str, Function] = {
     "nextafter": rounding.nextafter,
     "ldexp": ldexp,
     "heaviside": heaviside,
-    "deg2rad": scaled(float(np.pi / 180)),
-    "radians": scaled(float(np.pi / 180)),
-    "rad2deg": scaled(float(180 / np.pi)),
-    "degrees": scaled(float(180 / np.pi)),
+    "deg2rad": scale_by(float(np.pi / 180)),
+    "radians": scale_by(float(np.pi / 180)),
+    "rad2deg": scale_by(float(180 / np.pi)),
+    "degrees": scale_by(float(180 / np.pi)),
     "floor": for_floats(rounding.floor),
     "ceil": for_floats(rounding.ceil),
     "trunc": for_floats(rounding.trunc),
@@ -271,9 +281,9 @@ UFUNCS: dict[str, Function] = {
     "less_equal": ordered(cmp.less_equal),
     "greater": ordered(cmp.greater),
     "greater_equal": ordered(cmp.greater_equal),
-    "isnan": question(cmp.isnan, False),
-    "isinf": question(cmp.isinf, False),
-    "isfinite": question(cmp.isfinite, True),
+    "isnan": float_predicate(cmp.isnan, False),
+    "isinf": float_predicate(cmp.isinf, False),
+    "isfinite": float_predicate(cmp.isfinite, True),
     "signbit": cmp.signbit,
     "logical_and": logical(bitwise.bitwise_and),
     "logical_or": logical(bitwise.bitwise_or),
@@ -294,43 +304,48 @@ UFUNCS: dict[str, Function] = {
 
 
 def trace_ufunc(ufunc: np.ufunc, *args: Any) -> Any:
-    """Trace ``ufunc`` of ``args``."""
-    inputs, outputs = loop(ufunc, args)
-    nodes = broadcast_together(*[as_node(a, kind) for a, kind in zip(args, inputs, strict=True)])
+    """Trace ``ufunc`` of ``args``, of which at least one is traced."""
+    inputs, outputs = resolve_dtypes(ufunc, args)
+    nodes = broadcast_together(*[as_node(a, dtype) for a, dtype in zip(args, inputs, strict=True)])
+    # All nodes have one dtype by now, but for exponents of ldexp, unless NumPy takes a mixture that no op does.
     if ufunc.__name__ not in ("ldexp",) and len({n.type.dtype for n in nodes}) > 1:
         raise MlaotError(f"{' and '.join(str(n.type.dtype) for n in nodes)} have no common dtype; cast one of them")
     results = UFUNCS[ufunc.__name__](*nodes)
     if isinstance(results, tuple):
-        return tuple(Tensor(cast(n, kind)) for n, kind in zip(results, outputs, strict=True))
+        return tuple(Tensor(cast(n, dtype)) for n, dtype in zip(results, outputs, strict=True))
     return Tensor(cast(results, outputs[0]))
 
 
-def loop(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DType]]:
-    """The dtypes that ``ufunc`` computes ``args`` in and gives, as NumPy resolves them."""
+def resolve_dtypes(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DType]]:
+    """Return the dtypes in which ``ufunc`` computes ``args`` and those of its results, as NumPy resolves them.
+
+    NumPy has no bfloat16: float16 stands for it where it is the common dtype of the arguments.
+    """
     if len(args) != ufunc.nin:
         raise MlaotError(f"{ufunc.__name__} takes {ufunc.nin} arrays, got {len(args)}")
-    halves = result_type(*args) is bf16
+    is_bf16 = result_type(*args) is bf16
     arguments: list[Any] = []
     for a in args:
         if is_weak(a):
             arguments.append(type(a) if isinstance(a, bool | int | float) else int)
         else:
-            kind = strong_type(a)
-            arguments.append(np.dtype("float16" if kind is bf16 and halves else kind.numpy))
-    weak = [g for g in arguments if isinstance(g, type)]
+            dtype = strong_type(a)
+            arguments.append(np.dtype("float16" if dtype is bf16 and is_bf16 else dtype.numpy))
+    weak = [a for a in arguments if isinstance(a, type)]
     if bool in weak:  # NumPy's resolution knows no weak bool
-        arguments = [np.dtype(bool) if g is bool else g for g in arguments]
+        arguments = [np.dtype(bool) if a is bool else a for a in arguments]
     try:
         dtypes = ufunc.resolve_dtypes((*arguments, *[None] * ufunc.nout))
     except TypeError:
         types = " and ".join(a.__name__ if isinstance(a, type) else str(a) for a in arguments)
         raise MlaotError(f"{ufunc.__name__} is not defined for {types}; cast with x.astype(...) first") from None
-    kinds = [_kind(dtype, halves) for dtype in dtypes]
-    return kinds[: ufunc.nin], kinds[ufunc.nin :]
+    resolved = [_from_numpy(dtype, is_bf16) for dtype in dtypes]
+    return resolved[: ufunc.nin], resolved[ufunc.nin :]
 
 
-def _kind(dtype: Any, halves: bool) -> DType:
-    if halves and dtype == np.float16:
+def _from_numpy(dtype: Any, is_bf16: bool) -> DType:
+    """Return mlaot's dtype; one that it lacks is computed in float64."""
+    if is_bf16 and dtype == np.float16:
         return bf16
     return BY_NUMPY.get(str(dtype), f64)
 
@@ -351,6 +366,8 @@ def _accumulation(name: str) -> Function:
 
 
 def outer(ufunc: np.ufunc) -> Function:
+    """Implement ``ufunc.outer``: the ufunc of every pair of elements."""
+
     def every_pair(a: Any, b: Any) -> Any:
         x, y = Tensor(as_node(a)), Tensor(as_node(b))
         new = (*x.shape, *[1] * y.ndim)
@@ -359,6 +376,7 @@ def outer(ufunc: np.ufunc) -> Function:
     return every_pair
 
 
+# np.add.reduce and so on, by the names of the ufunc and of the method.
 METHODS: dict[tuple[str, str], Function] = {
     ("add", "reduce"): _reduction("sum"),
     ("multiply", "reduce"): _reduction("prod"),

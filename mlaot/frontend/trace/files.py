@@ -1,4 +1,8 @@
-"""``mlaot.load``: the arrays of a safetensors file, such as a module's ``save`` writes, for a model."""
+"""``mlaot.load``: read a safetensors file, such as a compiled module's ``save`` writes, into parameters of a model.
+
+Models call it while they are declared. ``nn.Module.load_state_dict`` asks ``is_for_training`` too. (The files that
+mlaot writes are in ``mlaot/files.py``.)
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,23 @@ from mlaot.ir.types import DTYPES, DType, bf16
 
 
 def load(path: str | Path) -> dict[str, Parameter | Buffer]:
-    """The arrays of a safetensors file: floating-point numbers as parameters, others as buffers.
+    """The arrays of a safetensors file by name: floating-point numbers as parameters, others as buffers.
 
-    A relative path is looked for beside the calling module first. What a module keeps for training only, the
-    optimizer's state and that of the random numbers, is left out.
+    A relative path is looked for beside the calling module, then in the current folder. What a module keeps for
+    training only, the optimizer's state and that of the random numbers, is left out.
     """
+    # The module of the user's that calls this: nothing of mlaot's may stand between.
     caller = inspect.stack()[1].filename
     beside = Path(caller).parent / path
     file = beside if beside.exists() else Path(path)
     if not file.exists():
         raise MlaotError(f"no file {path}; looked in {Path(caller).parent} and {Path.cwd()}")
-    sys.audit("mlaot.load", str(file))  # a build wants to know, wherever the file is
-    return {name: held for name, held in read(file).items() if not is_for_training(name)}
+    sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model (build/sources.py), wherever it is
+    return {name: array for name, array in read(file).items() if not is_for_training(name)}
 
 
 def is_for_training(name: str) -> bool:
-    """Tell whether an array of this name serves further training only and is none of the model itself."""
+    """Tell whether an array of this name serves further training only, and the model computes without it."""
     return name == draws.NAME or name.startswith(OPTIMIZER)
 
 
@@ -51,13 +56,13 @@ def read(path: Path) -> dict[str, Parameter | Buffer]:
         dtype = dtypes.get(tensor["dtype"])
         if dtype is None:
             raise MlaotError(f"{path}: {name}: expected an array of {', '.join(dtypes)}, got {tensor['dtype']}")
-        arrays[name] = held(name, dtype, tensor["shape"], tensor["data"])
+        arrays[name] = array_of(name, dtype, tensor["shape"], tensor["data"])
     return arrays
 
 
-def held(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:
-    """Make the array of these bytes, which are in little-endian order."""
-    if dtype is bf16:  # the upper half of a float32
+def array_of(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:
+    """Make a parameter or buffer of bytes, which are in little-endian order."""
+    if dtype is bf16:  # the upper half of a float32, as NumPy has no bfloat16
         wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
         parameter = Parameter(name, wide.view(np.float32).reshape(shape))
         parameter.dtype_ = bf16

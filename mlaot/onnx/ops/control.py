@@ -1,8 +1,11 @@
-"""If, Loop and Scan: decided while importing where what they ask is known, compiled as loops and branches where not.
+"""Import ONNX's If, Loop, Scan and SequenceMap, whose bodies are graphs among the attributes of the node.
 
-A loop whose number of rounds is known becomes a ``scan``; one that asks each time, a ``while_loop``. A short one is
-written out, and so is one that no loop of fixed types can be: its carried values change shape or are sequences, or its
-body wants to know them. Values that a loop only hands on stay outside of it.
+The importer calls the functions under ``@operator``. Where a condition is a constant of the file, If is decided while
+importing; else it becomes ``control.cond``. How a loop is compiled, ``_Loop.run`` says. Importing a body has effects on
+the importer: notes of refused nodes, checks of calls (``Use.require``), numbers of random draws. An attempt that fails
+must take them all back (``_Loop.attempt``), and one trace too many must not draw (``trace_body``).
+
+To the user, ``Unsupported`` says what in a valid file cannot be compiled, other errors what is wrong with it.
 """
 
 from __future__ import annotations
@@ -29,19 +32,20 @@ from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
-UNROLLED_FIRST = 64  # nodes that a loop may be written out to where it could stay a loop
-UNROLLED_LAST = 4096  # nodes that it may be written out to where it could not
-MOST_ROUNDS = 2**48  # more rounds than anybody waits for
+UNROLLED_FIRST = 64  # nodes, at most, to which a loop is unrolled that could be compiled as a loop
+UNROLLED_LAST = 4096  # nodes, at most, to which a loop is unrolled that could not
+MAX_ROUNDS = 2**48  # as good as no limit: nobody waits for so many
 
-# The number of the round, the carried values, the slices: whether to go on, the new carried values, what is stacked.
+# One round. From its number, the carried values and the slices of what is scanned to: whether to go on, the new carried
+# values, and what is stacked.
 Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[Any]]]
 
 
 @operator("If")
 def if_(use: Use, condition: Any) -> Any:
-    asked = constant_value(condition)
-    if asked is not None:
-        return tuple(use.body("then_branch" if asked.reshape(()) else "else_branch")([]))
+    constant = constant_value(condition)
+    if constant is not None:
+        return tuple(use.body("then_branch" if constant.reshape(()) else "else_branch")([]))
     branches: dict[str, list[Any]] = {}
     taken = np.reshape(condition, ())
     conditions = {"then_branch": taken, "else_branch": np.logical_not(taken)}
@@ -62,6 +66,7 @@ def if_(use: Use, condition: Any) -> Any:
         merged = control.cond(taken, branch("then_branch"), branch("else_branch"))
     except MlaotError as error:
         if len(branches) < 2 and not isinstance(error, Unsupported):
+            # One branch fits no call with these shapes: the other one is taken, and calls that want the first refused.
             impossible, other = ("else_branch", "then_branch") if branches else ("then_branch", "else_branch")
             use.require(conditions[other], f"its {impossible} does not fit shapes that are fixed: {error.message}")
             return tuple(use.body(other)([]))
@@ -80,10 +85,10 @@ def if_(use: Use, condition: Any) -> Any:
 
 
 def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
-    """Return the branch to take where they give arrays of different ranks: that which gives what the file declares.
+    """Choose between branches whose results differ in rank; return an empty string if nothing tells which is meant.
 
-    Where it declares nothing and asks for extents only, that in which they are what it asks for: exporters write "if
-    the axis is 1 long, remove it".
+    It is the one whose ranks the file declares for the outputs of the node. If that does not tell, and the condition
+    depends on extents alone, it is ``then_branch``: exporters write "if the axis is 1 long, remove it".
     """
     wanted = [use.declared(i) for i in range(len(use.node.output))]
     fitting = [
@@ -93,9 +98,9 @@ def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) ->
     ]
     if len(fitting) == 1:
         return fitting[0]
-    asked = needed().outside(as_node(taken))
+    condition = needed().outside(as_node(taken))
     ranks = {tuple(map(_rank, values)) for values in branches.values()}
-    is_of_extents = asked is not None and all(node.op.name != "input" for node in topological([asked]))
+    is_of_extents = condition is not None and all(node.op.name != "input" for node in topological([condition]))
     return "then_branch" if is_of_extents and len(ranks) == 2 else ""
 
 
@@ -134,26 +139,29 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
     limit = None if count is None else concrete(count).reshape(())
     if limit is not None and constant_value(limit) is not None:
         limit = limit.item()
-        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < MOST_ROUNDS else None
-    asked = np.array(True) if condition is None else condition.reshape(())
+        limit = limit if isinstance(limit, Expr) else max(int(limit), 0) if limit < MAX_ROUNDS else None
+    first = np.array(True) if condition is None else condition.reshape(())
     if len(use.node.output) > n:
-        limit, asked = _declared_rounds(use, n, limit, asked)
-    return _Loop(use, step, list(carried), [], limit, asked).run()
+        limit, first = _declared_rounds(use, n, limit, first)
+    return _Loop(use, step, list(carried), [], limit, first).run()
 
 
-def _declared_rounds(use: Use, n: int, limit: Any, asked: Any) -> tuple[Any, Any]:
-    """Return a computed number of rounds as the file's shape of what is stacked says it; other calls are refused."""
+def _declared_rounds(use: Use, n: int, limit: Any, condition: Any) -> tuple[Any, Any]:
+    """Return the limit and the condition of a loop, both constant if the file declares how much the loop stacks.
+
+    Calls in which they differ from that are refused. ``n``: how many outputs come before what is stacked.
+    """
     shapes = [type_.shape for i in range(n, len(use.node.output)) if (type_ := use.declared(i)) is not None]
     rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
     if limit is None or rounds is None:
-        return limit, asked
+        return limit, condition
     if not isinstance(limit, int | Expr):
         use.require(np.equal(np.maximum(limit, 0), rounds), f"its trip count must be {rounds}")
         limit = rounds
-    if rounds and constant_value(asked) is None:
-        use.require(asked, "its condition must be true")
-        asked = np.array(True)
-    return limit, asked
+    if rounds and constant_value(condition) is None:
+        use.require(condition, "its condition must be true")
+        condition = np.array(True)
+    return limit, condition
 
 
 @operator("Scan", since=9)
@@ -161,8 +169,8 @@ def scan(use: Use, *inputs: Any, num_scan_inputs: int = 0) -> Any:
     n = len(inputs) - num_scan_inputs
     axes = use.attribute("scan_input_axes", [0] * num_scan_inputs)
     items = [np.moveaxis(item, axis, 0) for item, axis in zip(inputs[n:], axes, strict=True)]
-    turned = use.attribute("scan_input_directions", [0] * num_scan_inputs)
-    outputs = list(_scan_along(use, list(inputs[:n]), items, turned, use.attribute("scan_output_directions", [])))
+    directions = use.attribute("scan_input_directions", [0] * num_scan_inputs)
+    outputs = list(_scan_along(use, list(inputs[:n]), items, directions, use.attribute("scan_output_directions", [])))
     for i, axis in enumerate(use.attribute("scan_output_axes", []), n):
         outputs[i] = np.moveaxis(outputs[i], 0, axis)
     return tuple(outputs)
@@ -170,11 +178,11 @@ def scan(use: Use, *inputs: Any, num_scan_inputs: int = 0) -> Any:
 
 @operator("Scan")
 def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: int = 0) -> Any:
-    """Of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
-    turned, n = use.attribute("directions", [0] * num_scan_inputs), len(inputs) - num_scan_inputs
+    """Compile the Scan of opset 8: each example of the batch, the first axis, is scanned along its own first axis."""
+    directions, n = use.attribute("directions", [0] * num_scan_inputs), len(inputs) - num_scan_inputs
 
     def example(values: Sequence[Any], length: Any) -> tuple[Any, ...]:
-        return _scan_along(use, list(values[:n]), list(values[n:]), turned, [], length)
+        return _scan_along(use, list(values[:n]), list(values[n:]), directions, [], length)
 
     if isinstance(inputs[0].shape[0], int) and inputs[0].shape[0] == 1:
         outputs = example([x[0] for x in inputs], None if lengths is None else lengths[0])
@@ -186,9 +194,17 @@ def scan_of_batch(use: Use, lengths: Any, *inputs: Any, num_scan_inputs: int = 0
 
 
 def _scan_along(
-    use: Use, states: list[Any], items: list[Any], turned: list[int], put: list[int], length: Any = None
+    use: Use,
+    states: list[Any],
+    items: list[Any],
+    input_directions: list[int],
+    output_directions: list[int],
+    length: Any = None,
 ) -> tuple[Any, ...]:
-    """Scan along the first axes of ``items``; ``length``: after how many rounds the states stay as they are."""
+    """Scan along the first axes of ``items``, those of direction 1 backwards.
+
+    ``length``: after so many rounds the states stay as they are, and zeros are stacked.
+    """
     body, n, rounds = use.body("body"), len(states), items[0].shape[0]
 
     def step(i: Any, values: Sequence[Any], slices: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
@@ -199,9 +215,9 @@ def _scan_along(
             outs = [np.where(i < length, out, np.zeros_like(out)) for out in outs]
         return np.array(True), new, outs
 
-    scanned = [np.flip(x, 0) if back else x for x, back in zip(items, turned, strict=True)]
+    scanned = [np.flip(x, 0) if back else x for x, back in zip(items, input_directions, strict=True)]
     outputs = list(_Loop(use, step, states, scanned, rounds, np.array(True)).run())
-    for i, back in enumerate(put, n):
+    for i, back in enumerate(output_directions, n):
         outputs[i] = np.flip(outputs[i], 0) if back else outputs[i]
     return tuple(outputs)
 
@@ -217,11 +233,11 @@ def sequence_map(use: Use, first: Any, *operands: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Traits:
-    """What a body does with values that it does not know."""
+    """What one trace of the body, of values that are not known, tells of it."""
 
     types: list[Type]  # of the new carried values
-    outs: list[Type]
-    kept: list[bool]  # which carried values it only hands on
+    outs: list[Type]  # of what a round gives to be stacked
+    kept: list[bool]  # which carried values it hands on unchanged: they stay outside of the compiled loop
     endless: bool  # whether it always says to go on
 
 
@@ -235,7 +251,11 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop before it is decided how to compile it. ``limit``: at most so many rounds; None if there is no limit."""
+    """A Loop or Scan before it is decided how to compile it.
+
+    ``items`` are scanned along their first axes. ``limit``: at most so many rounds, a number, an expression of dims
+    or a traced value; None if there is no limit. ``condition``: whether there is a first round.
+    """
 
     use: Use
     step: Step
@@ -245,14 +265,24 @@ class _Loop:
     condition: Any
 
     def run(self) -> tuple[Any, ...]:
-        """Compile the loop; return the last carried values, then what was stacked."""
-        asked, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
-        if count == 0 or (asked is not None and not asked):
+        """Compile the loop; return the last carried values, then what was stacked.
+
+        The first of these ways that is possible is taken:
+
+        1. Nothing, if it is known that there is no round (``skip``).
+        2. Few rounds of a small body are unrolled.
+        3. A ``scan``, if the number of rounds is a number or an expression of dims, and no round ends the loop.
+        4. A ``while_loop``, if nothing is stacked, as the size of that would not be known.
+        5. More rounds are unrolled. This serves what no loop of fixed types can be: carried values that change their
+           types or are sequences, and bodies that must know a value, such as the number of the round.
+        """
+        constant, count = constant_value(self.condition), self.limit if isinstance(self.limit, int) else None
+        if count == 0 or (constant is not None and not constant):
             return self.skip()
         size = _nodes(self.use.attribute("body"))
         result: Any
         failure: _Failure | None = None
-        if asked is not None and count is not None and count * size <= UNROLLED_FIRST:
+        if constant is not None and count is not None and count * size <= UNROLLED_FIRST:
             result = self.attempt(lambda: self.unroll(UNROLLED_FIRST, size))
             if not isinstance(result, _Failure):
                 return tuple(result)
@@ -261,14 +291,14 @@ class _Loop:
             if isinstance(traits, _Failure):
                 failure = traits
             elif traits.types == [_type(value) for value in self.carried]:
-                if asked is not None and traits.endless:
+                if constant is not None and traits.endless:
                     if self.limit is None:
                         raise MlaotError("it never ends: no trip count, and a condition that is always true")
                     if isinstance(self.limit, int | Expr):
                         return self.as_scan(traits)
                 if not traits.outs:
                     return self.as_while(traits)
-        if asked is not None and (self.limit is None or count is not None):
+        if constant is not None and (self.limit is None or count is not None):
             result = self.attempt(lambda: self.unroll(UNROLLED_LAST, size))
             if not isinstance(result, _Failure):
                 return tuple(result)
@@ -288,21 +318,21 @@ class _Loop:
         )
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """Call ``function``; return what it gives, or why it gives nothing, of which no trace is left."""
+        """Call ``function``; return its result. If it fails, take back its effects on the importer, and return why."""
         refused, conditions = self.use.importer.refused, self.use.importer.conditions
-        before, sites, checked = dict(refused), needed().root.sites, len(conditions)
+        before, draws, checks = dict(refused), needed().root.sites, len(conditions)
         try:
             return function()
         except (Refused, Refined, MlaotError, TypeError, ValueError, IndexError) as error:
             new = {reason: None for reason in refused if reason not in before}
             refused.clear()
             refused.update(before)
-            del conditions[checked:]
-            needed().root.sites = sites
+            del conditions[checks:]
+            needed().root.sites = draws
             return _Failure(error, new)
 
     def trace_body(self) -> _Traits:
-        """Trace the body once, of values of which only the types are known."""
+        """Trace the body once, of values of which only the types are known, and throw the graph away."""
         n, endless = len(self.carried), False
         kept: list[bool] = []
 
@@ -317,21 +347,21 @@ class _Loop:
 
         slices = [Type(t.dtype, t.shape[1:]) for t in map(_type, self.items)]
         root = needed().root
-        sites = root.sites
+        draws = root.sites
         types = subtrace(
             once, [*map(_type, self.carried), *slices, _type(np.int64(0))], "look", read_only="a loop"
         ).types
-        root.sites = sites
+        root.sites = draws
         return _Traits(list(types[:n]), list(types[n:]), kept, endless)
 
     def skip(self) -> tuple[Any, ...]:
-        """Give what a loop without any round gives."""
+        """Return what a loop without any round gives: the carried values as they came, and empty stacks."""
         traits = self.trace_body() if len(self.use.node.output) > len(self.carried) else None
         empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in traits.outs] if traits else []
         return (*self.carried, *empty)
 
     def unroll(self, most: int, size: int) -> tuple[Any, ...]:
-        """Write out round after round."""
+        """Import the body once for each round, until its condition is false; ``most`` nodes, ``size`` a round."""
         values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
             if (i + 1) * size > most:
@@ -351,16 +381,16 @@ class _Loop:
         return (*values, *stacked)
 
     def as_scan(self, traits: _Traits) -> tuple[Any, ...]:
-        """Compile a known number of rounds."""
+        """Compile a number of rounds that is known when the module is called."""
 
         def body(state: Any, item: Any) -> Any:
-            _, new, outs = self.step(item[0], self.all(traits, state), item[1:])
-            return self.moving(traits, new), tuple(as_traced(lift(out)) for out in outs)
+            _, new, outs = self.step(item[0], self.with_kept(traits, state), item[1:])
+            return self.changing(traits, new), tuple(as_traced(lift(out)) for out in outs)
 
         numbers = F.arange(self.limit, dtype=np.int64)
         items = tuple(as_traced(lift(item)) for item in self.items)
-        last, outs = control.scan(body, self.moving(traits, self.carried), (numbers, *items))
-        return (*self.all(traits, last), *outs)
+        last, outs = control.scan(body, self.changing(traits, self.carried), (numbers, *items))
+        return (*self.with_kept(traits, last), *outs)
 
     def as_while(self, traits: _Traits) -> tuple[Any, ...]:
         """Compile a loop that asks before each round."""
@@ -372,20 +402,20 @@ class _Loop:
 
         def body(state: Any) -> Any:
             i, _, values = state
-            on, new, _ = self.step(i, self.all(traits, values), [])
-            return i + np.int64(1), np.reshape(as_traced(on), ()), self.moving(traits, new)
+            on, new, _ = self.step(i, self.with_kept(traits, values), [])
+            return i + np.int64(1), np.reshape(as_traced(on), ()), self.changing(traits, new)
 
-        start = as_traced(np.int64(0)), as_traced(self.condition), self.moving(traits, self.carried)
-        bound = limit if isinstance(limit, int | Expr) else MOST_ROUNDS
-        return self.all(traits, control.while_loop(test, body, start, bound=bound)[2])
+        start = as_traced(np.int64(0)), as_traced(self.condition), self.changing(traits, self.carried)
+        bound = limit if isinstance(limit, int | Expr) else MAX_ROUNDS
+        return self.with_kept(traits, control.while_loop(test, body, start, bound=bound)[2])
 
-    def moving(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return those of the carried values that change."""
+    def changing(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return those of the carried values that the body does not hand on unchanged."""
         return tuple(as_traced(lift(v)) for v, kept in zip(values, traits.kept, strict=True) if not kept)
 
-    def all(self, traits: _Traits, moving: Sequence[Any]) -> tuple[Any, ...]:
-        """Return all carried values, those that do not change as they came."""
-        new = iter(moving)
+    def with_kept(self, traits: _Traits, changing: Sequence[Any]) -> tuple[Any, ...]:
+        """Return all carried values: ``changing``, and the others as they came into the loop."""
+        new = iter(changing)
         return tuple(old if kept else next(new) for old, kept in zip(self.carried, traits.kept, strict=True))
 
 
@@ -394,5 +424,5 @@ def _type(value: Any) -> Type:
 
 
 def _nodes(graph: onnx.GraphProto) -> int:
-    """Return the nodes of a graph and of the graphs inside of it."""
+    """Count the nodes of a graph and of the graphs inside of it; at least 1."""
     return max(len(graph.node), 1) + sum(_nodes(inner) for node in graph.node for inner in inner_graphs(node))

@@ -1,4 +1,4 @@
-"""A product with a concatenation that has a stored part becomes a product with each part. Reassociates.
+"""A product with a concatenation becomes a product with each part, if one of them lies in memory. Reassociates.
 
     v2 = concat(cache, new, axis=0)                   v3 = contract(q, cache, spec=b,ab->a)
     v3 = contract(q, v2, spec=b,ab->a)      =>        v4 = contract(q, new, spec=b,ab->a)
