@@ -276,6 +276,9 @@ def user_line(error: BaseException, frames: Sequence[traceback.FrameSummary], pr
     return ""
 
 
+MICROGRAD = {("frontend", "scalar", f"{name}.py") for name in ("data", "engine", "graph", "losses", "nn")}
+
+
 def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path) -> bool:
     """Tell whether mlaot's own code, not the user's, raised the error or called the library that did.
 
@@ -290,7 +293,7 @@ def is_unexpected(error: BaseException, frames: Sequence[traceback.FrameSummary]
             return False
         if frame.name in ("__getattr__", "__iter__", "__len__"):  # required by Python's protocols
             continue
-        if is_own(Path(frame.filename)) and "micrograd" not in Path(frame.filename).parts[-2:]:
+        if is_own(Path(frame.filename)) and Path(frame.filename).parts[-3:] not in MICROGRAD:
             return True
     return False
 

@@ -23,7 +23,8 @@ from mlaot.nest.reductions import REDUCTIONS
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.passes import run_one, simplify
+from mlaot.passes import run_one
+from mlaot.passes.algebra import simplify
 
 from ..compiled import AVAILABLE
 from . import tensors
