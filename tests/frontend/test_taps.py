@@ -27,7 +27,7 @@ def tapped(function: Any) -> dict[str, Any]:
         return function(x)
 
     traced = mlaot.model(net).trace()
-    graph = passes._tapped(traced)
+    graph = passes._intermediates(traced)
     return evaluate(graph, {"x": X, **{name: traced.parameters[name] for name in graph.inputs if name != "x"}})
 
 
