@@ -55,14 +55,32 @@ def bin_folder() -> Path:
 def environment() -> Path:
     """The interpreter of the test environment, with this checkout installed in place."""
     python = bin_folder() / ("python.exe" if os.name == "nt" else "python")
-    stamp = ENVIRONMENT / "installed"
     content = (ROOT / "pyproject.toml").read_bytes() + (ROOT / "CMakeLists.txt").read_bytes() + sys.version.encode()
-    wanted = hashlib.sha256(content).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != wanted:
+    if not is_noted("installed", content):
         venv.create(ENVIRONMENT, clear=True, with_pip=True, symlinks=os.name != "nt")
         run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--editable", ".[test]")
-        stamp.write_text(wanted)
+        note("installed", content)
+        note("modules", module_names())
+    if not is_noted("modules", module_names()):  # an editable install finds those that there were when it was made
+        run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--editable", ".")
+        note("modules", module_names())
     return python
+
+
+def module_names() -> bytes:
+    """The files of the package."""
+    return "\n".join(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "mlaot").rglob("*.py"))).encode()
+
+
+def is_noted(name: str, content: bytes) -> bool:
+    """Whether the environment was made for this content."""
+    stamp = ENVIRONMENT / name
+    return stamp.is_file() and stamp.read_text() == hashlib.sha256(content).hexdigest()
+
+
+def note(name: str, content: bytes) -> None:
+    """Remember for which content the environment was made."""
+    (ENVIRONMENT / name).write_text(hashlib.sha256(content).hexdigest())
 
 
 def main() -> None:
