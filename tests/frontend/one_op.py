@@ -424,7 +424,7 @@ FORMS: dict[str, Sequence[Form]] = {
         )
     ],
     "ones_like": [lambda m: (np.ones_like(m), np.ones_like(m, dtype=np.float32), np.ones_like(m, shape=2))],
-    "empty_like": [lambda m: (np.empty_like(m) * 0, np.empty_like(m, dtype=bool, shape=()) & False)],
+    "empty_like": [lambda m: (np.zeros_like(np.empty_like(m)), np.empty_like(m, dtype=bool, shape=()) & False)],
     "full_like": [
         lambda m: (np.full_like(m, 1), np.full_like(m, 2.5, dtype=np.float64), np.full_like(m, [1, 2], shape=(3, 2))),
         lambda m, v: np.full_like(m, v),
