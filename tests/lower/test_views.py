@@ -123,3 +123,39 @@ def test_what_is_cheap_is_not_read_across_its_shape() -> None:
     found = Interpreter(program, MACHINES["v3"]).call("forward", {"x": x}, {"batch": 64}, instance(program.module))["y"]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert len(set(expected)) == 2
+
+
+# name: what is copied of the parts y and z, [n, 24], that others read as well
+COPIES: dict[str, Callable[[Any, Any], Any]] = {
+    "first rows": lambda y, z: np.concatenate([y, z]),
+    "last rows": lambda y, z: np.concatenate([z, y]),
+    "the same rows twice": lambda y, z: np.concatenate([y, y]) + 0 * z[:1],
+    "nothing but the same rows": lambda y, z: np.concatenate([y, y]),
+    "columns": lambda y, z: np.concatenate([y, z], axis=1),
+    "stack": lambda y, z: np.stack([y, z]),
+    "padded": lambda y, z: np.pad(y, ((1, 2), (0, 0))) + 0 * z[:1],
+    "with an axis of one element": lambda y, z: np.concatenate([y[:, None], z[:, None]], axis=1),
+    "transposed": lambda y, z: np.concatenate([y.T, z.T]),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize("isa", ["base", "v3", "v4"])
+def test_parts_lie_where_the_copy_has_them(name: str, isa: str, is_fused: bool) -> None:
+    """Not more of the copy than the part, whoever else reads it."""
+
+    @mlaot.model
+    def model(x: F32[N, 24]):  # type: ignore[no-untyped-def,valid-type]
+        y, z = np.exp(x) if is_fused else total(x), np.tanh(total(x))
+        return COPIES[name](y, z), total(y), total(z)
+
+    module = passes.run("m", model.trace())
+    program = lower(module)
+    for kernel in program.procedures[0].kernels:
+        verify(kernel.nest)
+    x = np.random.default_rng(0).normal(size=(4, 24)).astype(np.float32)
+    expected = evaluate(module.declared["forward"], {"x": x})
+    results = Interpreter(program, MACHINES[isa]).call("forward", {"x": x}, {"n": 4}, instance(program.module))
+    for key, value in expected.items():
+        np.testing.assert_allclose(results[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
