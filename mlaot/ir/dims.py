@@ -171,11 +171,6 @@ def extent(value: object) -> Dim:
     raise MlaotError(f"a shape is made of integers and of dims such as mlaot.dim('batch'), got {value!r}")
 
 
-def times(a: Dim, b: Dim) -> Dim:
-    """Multiply two dims, whichever of them is an expression."""
-    return b * a if isinstance(b, Expr) else a * b
-
-
 def names(value: Dim) -> frozenset[str]:
     """Return the named dims in ``value``."""
     return value.names if isinstance(value, Expr) else NO_NAMES

@@ -19,9 +19,9 @@ from mlaot.ir.types import boolean
 from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.control import result
 from mlaot.ops.kinds import (
     PRODUCTS,
-    REDUCTIONS,
     base_of,
     is_elementwise,
     is_free,
@@ -109,7 +109,7 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     for node in graph.nodes():
         if fusion.is_inside(node):
             continue
-        if node.op.name == "result":
+        if node.op is result:
             fusion.join(node)
         else:
             fusion.add(node)
@@ -237,7 +237,7 @@ class _Fusion:
         if group.kind == "loops":
             return node.type.shape == group.rows
         full = full_shape(group)
-        if node.op in REDUCTIONS:
+        if node.op.reduces:
             base = node.arg(0)
             return (
                 group.columns is not None

@@ -12,9 +12,9 @@ from graphlib import CycleError, TopologicalSorter
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group, full_shape
 from mlaot.lower.rows import stages_of
-from mlaot.ops.control import scan, while_
+from mlaot.ops.control import result, scan, while_
 from mlaot.ops.indexing import scatter
-from mlaot.ops.kinds import REDUCTIONS, base_of, drop_unit_axes, is_free, root_of
+from mlaot.ops.kinds import base_of, drop_unit_axes, is_free, root_of
 from mlaot.ops.sparse import sparse_add
 
 Pair = tuple[Node, Node]  # the old value, which lies in memory, and the new one
@@ -97,7 +97,7 @@ def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
         order = {n: (0, 0, i) for i, n in enumerate(group.nodes)}
         return all(n is not group.nodes[0] and order[n] <= order[new] for n, _ in reading)
     order = _order(group)
-    return all(n.type.shape == new.type.shape or n.op in REDUCTIONS for n, _ in reading) and all(
+    return all(n.type.shape == new.type.shape or n.op.reduces for n, _ in reading) and all(
         order[n] <= order[new] for n, _ in reading
     )
 
@@ -107,7 +107,7 @@ def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool
     places = [i for i, a in enumerate(args) if old in sources(a)]
     if node.op in (scatter, sparse_add):
         return places == [0] and node.arg(0) is old
-    if node.op in (scan, while_) and new.op.name == "result":
+    if node.op in (scan, while_) and new.op is result:
         return places == [node.attrs["consts"] + new.attrs["index"]] and node.arg(places[0]) is old
     return False
 
@@ -119,6 +119,6 @@ def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
     stage, full = stages_of(group), full_shape(group)
     order = {}
     for i, n in enumerate(group.nodes):
-        columns = n.op in REDUCTIONS or (n.type.shape == full and group.columns is not None)
-        order[n] = (stage[n] - (n.op in REDUCTIONS), int(columns), i)
+        columns = n.op.reduces or (n.type.shape == full and group.columns is not None)
+        order[n] = (stage[n] - (n.op.reduces), int(columns), i)
     return order

@@ -24,7 +24,8 @@ from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
-from mlaot.ops.kinds import PRODUCTS, REDUCTIONS, is_free, is_stored, is_view, root_of
+from mlaot.ops.control import result
+from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
@@ -176,7 +177,7 @@ def _work(graph: Graph) -> Dim:
     """Estimate the floating-point operations: two for a multiply-add, one for an element of anything else."""
     total: Dim = 0
     for node in graph.nodes():
-        if is_view(node) or is_stored(node) or is_free(node) or node.op.name == "result":
+        if is_view(node) or is_stored(node) or is_free(node) or node.op is result:
             continue
         if inner := subgraphs(node.attrs):
             rounds = node.attrs.get("length", node.attrs.get("bound", 1))
@@ -191,7 +192,7 @@ def _work(graph: Graph) -> Dim:
             size = product((size, 2 if node.op is red.contract else 8, *[d for c, d in summed.items() if c not in out]))
         elif node.op is tree_ensemble:  # some ten steps a tree
             size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
-        elif node.op in REDUCTIONS:
+        elif node.op.reduces:
             size = product(node.arg(0).type.shape)
         elif node.op in (ew.exp, ew.log, ew.tanh, ew.pow_):
             size = product((size, 10))

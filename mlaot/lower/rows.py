@@ -32,7 +32,7 @@ from mlaot.nest.statements import (
     loop_in_block,
 )
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free
+from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.nests.target import ZERO
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import STACK_ROW_BYTES
@@ -43,7 +43,7 @@ def stages_of(group: Group) -> dict[Node, int]:
     stage: dict[Node, int] = {}
     for node in group.nodes:
         inside = [base_of(a) for a in node.args if base_of(a) in stage]
-        stage[node] = max((stage[a] for a in inside), default=0) + (node.op in REDUCTIONS)
+        stage[node] = max((stage[a] for a in inside), default=0) + (node.op.reduces)
     return stage
 
 
@@ -55,7 +55,7 @@ def values_across_stages(group: Group) -> list[Node]:
         for a in node.args:
             base = base_of(a)
             if base in stage and base.type.shape == full and group.columns is not None:
-                at = stage[node] - (node.op in REDUCTIONS)
+                at = stage[node] - (node.op.reduces)
                 if stage[base] < at:
                     values[base] = None
     return list(values)
@@ -105,7 +105,7 @@ class _RowsBuilder(Builder):
     def _axis_order(self) -> list[int]:
         """Return row-major order, or for work without reductions the order in which its result is stored."""
         axes = list(range(self.rank))
-        if any(n.op in REDUCTIONS or n.type.shape != self.full for n in self.group.nodes):
+        if any(n.op.reduces or n.type.shape != self.full for n in self.group.nodes):
             return axes
         target = next((b for n in self.group.nodes for b in self.stores.get(n, ())), None)
         if target is None:
@@ -116,7 +116,7 @@ class _RowsBuilder(Builder):
     def build(self) -> Kernel:
         """Build the nest: loops over rows around one loop over columns for each stage."""
         nodes = self.group.nodes
-        has_full = any(n.type.shape == self.full or n.op in REDUCTIONS for n in nodes)
+        has_full = any(n.type.shape == self.full or n.op.reduces for n in nodes)
         if self.axis is None or not has_full:
             body = self.elementwise(nodes, self.indices, {}, self.group.dtype)
             return self.kernel(around(self.loops, body, parallel=True))
@@ -160,7 +160,7 @@ class _RowsBuilder(Builder):
 
     def _column_stage(self, node: Node) -> int | None:
         """Return the stage whose loop computes the node, or None for a value per row."""
-        if node.op in REDUCTIONS:
+        if node.op.reduces:
             return self.stage[node] - 1
         return self.stage[node] if node.type.shape == self.full else None
 
@@ -175,7 +175,7 @@ class _RowsBuilder(Builder):
         """Return the values per row before a loop, its accumulators, the loop over columns, and its reductions."""
         before = self.elementwise(self._row_nodes(s), self.indices, values, self.group.dtype)
         nodes = [n for n in self.group.nodes if self._column_stage(n) == s]
-        reductions = [n for n in nodes if n.op in REDUCTIONS]
+        reductions = [n for n in nodes if n.op.reduces]
         type_ = ValueType(self.group.dtype)
         totals = {n: Var(self.names[n], type_) for n in reductions}
         starts = [Mutable(var, identity(n.op.name, self.group.dtype)) for n, var in totals.items()]

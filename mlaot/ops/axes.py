@@ -43,12 +43,6 @@ def axes_of(node: Node) -> AxisMap:
     return node.op.axes.of(node)
 
 
-def is_kept(node: Node, i: int, axis: int, *, as_axis: int | None = None) -> bool:
-    """Tell whether a node keeps an axis of argument ``i``, as axis ``as_axis`` of its result where that is given."""
-    image = None if node.op.axes is None else node.op.axes.of(node).image(i, axis)
-    return image is not None and as_axis in (None, image)
-
-
 def ranks(node: Node) -> list[int]:
     return [a.find().type.rank for a in node.args]
 

@@ -7,6 +7,7 @@ first result is that of no elements.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -70,7 +71,7 @@ cumsum: Op = Op(
     _scan(np.add, 0),
     _vjp_cumsum,
     along("axis"),
-    nest=cumulate_nest,
+    nest=partial(cumulate_nest, "sum"),
     doc="running sums along an axis, from either end, with or without the element itself",
 )
 cumprod: Op = Op(
@@ -79,7 +80,7 @@ cumprod: Op = Op(
     _scan(np.multiply, 1),
     _vjp_cumprod,
     along("axis"),
-    nest=cumulate_nest,
+    nest=partial(cumulate_nest, "prod"),
     doc="running products along an axis, from either end, with or without the element itself",
 )
 

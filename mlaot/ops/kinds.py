@@ -10,6 +10,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
 from mlaot.ops.base import OPS
+from mlaot.ops.control import result
 from mlaot.ops.quantized import contract_bytes, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
@@ -47,7 +48,7 @@ def _keeps_strides(node: Node) -> bool:
     x, merged = node.arg(0), _merged_groups(node)
     if not merged:
         return merged is not None
-    if is_stored(x) or is_view(x) or x.op.name == "result":
+    if is_stored(x) or is_view(x) or x.op is result:
         return False
     last = x.type.rank - 1
     return all(before[-1] < last for before in merged) or is_narrow(x.type.shape) or _fills_rows(x.type)
@@ -151,7 +152,7 @@ def is_narrow(shape: Sequence[Dim]) -> bool:
 
 def is_reduction(node: Node) -> bool:
     """Tell whether vectors of floats reduce a node: along rows that are long enough, columns, or windows."""
-    if node.op not in REDUCTIONS or node.type.dtype.name not in VECTORS:
+    if not node.op.reduces or node.type.dtype.name not in VECTORS:
         return False
     x, axes = node.arg(0).type, node.attrs["axes"]
     return x.rank - 1 not in axes or len(axes) > 1 or not is_narrow(x.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ argmax: Op = Op(
     _arg(np.argmax),
     no_gradient,
     along("axis", removed=True),
-    nest=extreme_nest,
+    nest=partial(extreme_nest, "max"),
     doc="the index of the largest along an axis, the first of equals; of nan where there is one",
 )
 argmin: Op = Op(
@@ -139,7 +140,7 @@ argmin: Op = Op(
     _arg(np.argmin),
     no_gradient,
     along("axis", removed=True),
-    nest=extreme_nest,
+    nest=partial(extreme_nest, "min"),
     doc="the index of the smallest along an axis, the first of equals; of nan where there is one",
 )
 

@@ -5,8 +5,9 @@ Strides and offsets are in elements and may name dims, as extents do.
 
 from __future__ import annotations
 
+from operator import mul
+
 from mlaot.ir import Dim, Node
-from mlaot.ir.dims import times
 from mlaot.ir.layouts import Part as Part
 from mlaot.ir.layouts import Strides as Strides
 from mlaot.ir.layouts import View as View
@@ -27,16 +28,16 @@ def transpose_view(node: Node, inner: Strides) -> View:
 def slice_view(node: Node, inner: Strides) -> View:
     offset: Dim = 0
     for start, stride in zip(node.attrs["start"], inner, strict=True):
-        offset = times(stride, start) + offset
-    return View(tuple(map(times, inner, node.attrs["step"])), offset, whole=False)
+        offset = stride * start + offset
+    return View(tuple(map(mul, inner, node.attrs["step"])), offset, whole=False)
 
 
 def window_view(node: Node, inner: Strides) -> View:
     """Return strides by which element k of the window at p lies at p * stride + k * dilation."""
     strides, inside = list(inner), []
     for axis, stride, dilation in zip(*[node.attrs[key] for key in ("axes", "strides", "dilations")], strict=True):
-        inside.append(times(inner[axis], dilation))
-        strides[axis] = times(inner[axis], stride)
+        inside.append(inner[axis] * dilation)
+        strides[axis] = inner[axis] * stride
     return View((*strides, *inside), whole=False)
 
 
@@ -47,7 +48,7 @@ def element_view(node: Node, inner: Strides) -> View:
     offset: Dim = 0
     for extent, stride in zip(reversed(node.arg(0).type.shape[lead:]), reversed(inner[lead:]), strict=True):
         assert isinstance(extent, int), f"bug in mlaot: {node} of a named extent"
-        offset = times(stride, rest % extent) + offset
+        offset = stride * (rest % extent) + offset
         rest //= extent
     return View(tuple(inner[:lead]), offset)
 
@@ -63,10 +64,10 @@ def reshape_view(node: Node, inner: Strides) -> View:
         end = step
         for axis in reversed(before):
             assert inner[axis] == end, f"bug in mlaot: {node} of what has gaps"
-            end = times(end, source[axis])
+            end = end * source[axis]
         for axis in reversed(after):
             strides[axis] = step
-            step = times(step, target[axis])
+            step = step * target[axis]
     return View(tuple(strides), whole=whole)
 
 
@@ -78,7 +79,7 @@ def concat_parts(node: Node, outer: Strides) -> list[Part]:
     axis = node.attrs.get("axis", 0)
     parts, at = [], 0
     for a in node.args:
-        parts.append(Part(tuple(outer), times(outer[axis], at), axis == node.type.rank - 1))
+        parts.append(Part(tuple(outer), outer[axis] * at, axis == node.type.rank - 1))
         at = a.find().type.shape[axis] + at
     return parts
 
@@ -86,14 +87,14 @@ def concat_parts(node: Node, outer: Strides) -> list[Part]:
 def stack_parts(node: Node, outer: Strides) -> list[Part]:
     axis = node.attrs.get("axis", 0)
     strides = (*outer[:axis], *outer[axis + 1 :])
-    return [Part(strides, times(outer[axis], i), axis == len(strides)) for i in range(len(node.args))]
+    return [Part(strides, outer[axis] * i, axis == len(strides)) for i in range(len(node.args))]
 
 
 def pad_parts(node: Node, outer: Strides) -> list[Part]:
     """Return where the argument lies in the padded result; nothing where padding goes between elements."""
     start: Dim = 0
     for first, stride in zip(node.attrs["low"], outer, strict=True):
-        start = times(stride, first) + start
+        start = stride * first + start
     return [] if any(node.attrs["interior"]) else [Part(tuple(outer), start)]
 
 
@@ -103,7 +104,7 @@ def fold_parts(node: Node, outer: Strides) -> list[Part]:
         return []
     axes = node.attrs["axes"]
     steps = dict(zip(axes, node.attrs["sizes"], strict=True))
-    strides = [times(stride, steps.get(axis, 1)) for axis, stride in enumerate(outer)]
+    strides = [stride * steps.get(axis, 1) for axis, stride in enumerate(outer)]
     return [Part((*strides, *[outer[axis] for axis in axes]))]
 
 

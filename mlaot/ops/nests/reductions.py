@@ -57,15 +57,15 @@ def _row(t: Target) -> int | None:
     return axis if axis is not None and access.strides[kept[axis]] == 1 else None
 
 
-def extreme_nest(t: Target) -> Body:
+def extreme_nest(name: str, t: Target) -> Body:
     """Find the first of the largest or smallest elements; nan is more extreme than any number."""
     axis = t.attrs["axis"]
     index_dtype = "i32" if isinstance(t.arg(0).type.shape[axis], int) else "i64"
     row = adjacent_axis(t.out.strides, t.shape)
     access = t.builder.accesses.get(t.arg(0).find())
     if row is None or access is None or access.strides[row + (row >= axis)] != 1:
-        return t.around(range(len(t.shape)), _extreme_along(t, index_dtype))
-    return _extremes_of_columns(t, row, index_dtype)
+        return t.around(range(len(t.shape)), _extreme_along(name, t, index_dtype))
+    return _extremes_of_columns(name, t, row, index_dtype)
 
 
 def _element_along(t: Target, index: Expr) -> Expr:
@@ -73,10 +73,9 @@ def _element_along(t: Target, index: Expr) -> Expr:
     return t.read(0, [*t.at[:axis], index, *t.at[axis:]])
 
 
-def _extreme_along(t: Target, index_dtype: str) -> Body:
+def _extreme_along(name: str, t: Target, index_dtype: str) -> Body:
     """Find the most extreme value of all, then the first element that equals it."""
     size = t.arg(0).type.shape[t.attrs["axis"]]
-    name = "max" if t.node.op.name == "argmax" else "min"
     k = as_index(index_var("k"))
     x = _element_along(t, k)
     now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(index_dtype))
@@ -94,10 +93,10 @@ def _extreme_along(t: Target, index_dtype: str) -> Body:
     )
 
 
-def _extremes_of_columns(t: Target, row: int, index_dtype: str) -> Body:
+def _extremes_of_columns(name: str, t: Target, row: int, index_dtype: str) -> Body:
     """Keep the most extreme elements of a block of columns, and where they are, row by row."""
     x = _element_along(t, as_index(index_var("k")))
-    name, here = "max" if t.node.op.name == "argmax" else "min", t.at[row] - START
+    here = t.at[row] - START
     bests, places = (
         Array(n, dtype, COLUMNS, "local") for n, dtype in (("bests", x.type.dtype), ("places", index_dtype))
     )

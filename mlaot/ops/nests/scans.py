@@ -19,18 +19,18 @@ ROWS = 4  # scanned at a time: each element waits for the one before it, but row
 Next = Callable[[Expr, Expr, Expr], Expr]  # the result at an index, from the one before it and both indices
 
 
-def cumulate_nest(t: Target) -> Body:
-    """Compute running sums or products, from either end, with or without the element itself."""
-    axis, name = t.attrs["axis"], "sum" if t.node.op.name == "cumsum" else "prod"
+def cumulate_nest(reduction: str, t: Target) -> Body:
+    """Compute a running ``reduction``, sums or products, from either end, with or without the element itself."""
+    axis = t.attrs["axis"]
     is_exclusive = bool(t.attrs.get("exclusive"))
 
     def element(index: Expr) -> Expr:
         return t.read(0, t.along(axis, index))
 
     def following(result: Expr, before: Expr, here: Expr) -> Expr:
-        return combine(name, result, element(before if is_exclusive else here))
+        return combine(reduction, result, element(before if is_exclusive else here))
 
-    return _scan(t, lambda index: identity(name, t.dtype) if is_exclusive else element(index), following)
+    return _scan(t, lambda index: identity(reduction, t.dtype) if is_exclusive else element(index), following)
 
 
 def recurrence_nest(t: Target) -> Body:

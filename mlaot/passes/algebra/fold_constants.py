@@ -19,7 +19,7 @@ from mlaot.passes.rewrite import rewrite
 
 def fold(node: Node) -> Node | None:
     """f(constant, constant) => constant"""
-    if not node.args or not isinstance(node.type, Type) or node.op.name in ("broadcast", "random_bits"):
+    if not node.args or not isinstance(node.type, Type) or node.op is st.broadcast or node.op.draws:
         return None
     if any(a.find().op is not st.const for a in node.args):
         return None

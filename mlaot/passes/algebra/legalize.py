@@ -47,7 +47,7 @@ def _has_full_rows(x: Type) -> bool:
 
 def store_operands(node: Node) -> Node | None:
     """contract(broadcast(1.0), x) => contract(copy(broadcast(1.0)), x): their kernels read memory, not free scalars"""
-    if is_view(node) or (node.op in REDUCTIONS and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
+    if is_view(node) or (node.op.reduces and node.attrs["axes"] == (node.arg(0).type.rank - 1,)):
         return None
     args = [a.find() for a in node.args]
     if not any(is_free(a) for a in args):

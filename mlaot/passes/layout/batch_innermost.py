@@ -14,7 +14,7 @@ from __future__ import annotations
 from mlaot.ir import Graph, Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.axes import Labels, is_kept
+from mlaot.ops.axes import Labels
 from mlaot.ops.indexing import gather
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.base import pass_over
@@ -54,8 +54,11 @@ class _Body:
         """Tell whether the first axis is the examples: one of an argument, or rows gathered for them."""
         if not isinstance(node.type, Type) or node.type.shape[:1] != (EXAMPLES_TILE,):
             return False
+        if node.op is gather:
+            return True
+        axes = node.op.axes.of(node) if node.op.axes is not None else None
         tiled = [i for i, a in enumerate(node.args) if a.find() in self.tiled]
-        return node.op is gather or any(is_kept(node, i, 0, as_axis=0) for i in tiled)
+        return axes is not None and any(axes.image(i, 0) == 0 for i in tiled)
 
     def _with_examples_first(self, node: Node) -> Node:
         return self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)

@@ -354,15 +354,16 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
     """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
     if node.op.axes is None or not (node.op.moves or node.op.reduces):
         return None
-    if b.axis in node.op.axes.of(node).whole:
+    axes = node.op.axes.of(node)
+    if b.axis in axes.whole:
         return _in_whole_blocks(node, b)
     b = b.lanes_last()
-    channels, *scalars = node.op.axes.of(node).args
-    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), scalars)]
     if node.op.reduces and b.axis in node.attrs["axes"]:
         if b.added and not (node.op is red.sum_ and b.added <= ZERO):
             return None
         return node.op(b.node, axes=(*node.attrs["axes"], b.lane))
+    channels, *scalars = axes.args
+    operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), scalars)]
     result = lay_out(node, operands, as_they_lie=True)
     if result is None:
         return None
