@@ -151,7 +151,7 @@ int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
 unsigned long PyType_GetFlags(PyTypeObject *);
 void *PyType_GetModuleState(PyTypeObject *);
-PyObject *PyModule_GetFilenameObject(PyObject *), *PyImport_ImportModule(const char *);
+PyObject *PyModule_GetFilenameObject(PyObject *), *PyModule_GetNameObject(PyObject *), *PyImport_ImportModule(const char *);
 PyObject *PyImport_GetModule(PyObject *);
 
 PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
@@ -199,7 +199,7 @@ PyObject *PyDict_Keys(PyObject *);
 
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 int PyCapsule_IsValid(PyObject *, const char *), PyGILState_Ensure(void);
-void *PyCapsule_GetPointer(PyObject *, const char *);
+void *PyCapsule_GetPointer(PyObject *, const char *), *PyCapsule_Import(const char *, int);
 void PyGILState_Release(int);
 
 #endif

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mlaot.binding.c_library import render_library
 from mlaot.binding.fit import make_fit
 from mlaot.binding.literals import c_text
-from mlaot.binding.methods import is_scalar, methods, model_doc, module_doc, render_stub
+from mlaot.binding.methods import Method, is_scalar, methods, model_doc, module_doc, render_stub
 from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scalar_offsets, state_name
 from mlaot.binding.tables import kernel_names, session, tables
 from mlaot.binding.weights import DIGEST_BYTES, placed_weights
@@ -63,12 +63,11 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of the module and of Model: its type in the stub, its docstring, and the C that makes it."""
+    """An attribute of the module and of Model: its type in the stub, and its docstring."""
 
     name: str
     type: str
     doc: str
-    make: str
 
 
 PARAMETERS = (
@@ -76,7 +75,6 @@ PARAMETERS = (
         "parameters",
         "MappingProxyType[str, Array]",
         "Name -> Array that looks into this model's parameters.",
-        "make_mapping(self, PARAMETER, false)",
     ),
 )
 TRAINED = (
@@ -84,19 +82,16 @@ TRAINED = (
         "gradients",
         "MappingProxyType[str, Array]",
         "Name -> Array that looks into this model's gradients.",
-        "make_mapping(self, PARAMETER, true)",
     ),
     Attribute(
         "flat_parameters",
         "Array",
         "All parameters as they lie in memory, padding included.",
-        "make_flat(self, PARAMETERS_AT)",
     ),
     Attribute(
         "flat_gradients",
         "Array",
         "All gradients as they lie in memory, padding included.",
-        "make_flat(self, GRADIENTS_AT)",
     ),
 )
 BUFFERS = (
@@ -104,7 +99,6 @@ BUFFERS = (
         "buffers",
         "MappingProxyType[str, Array]",
         "Name -> Array that looks into this model's buffers: state that is not trained.",
-        "make_mapping(self, BUFFER, false)",
     ),
 )
 
@@ -120,6 +114,7 @@ def render_interface(
     stem, fit, weights = module.stem, make_fit(module), placed_weights(module)
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
     functions = methods(module, fit, bool(scalar_offsets(module)))
+    rows = tables(module, fit, weights)
     context = {
         "module": module.name,
         "stem": stem,
@@ -141,10 +136,9 @@ def render_interface(
     table = render(
         "nn_table.c.j2",
         **context,
-        **tables(module, fit),
+        **rows,
         methods=functions,
-        entry_methods=[method.name for method in functions if method.is_entry and not method.is_held],
-        held_methods=[method.name for method in functions if method.is_held],
+        remotes=remotes(module, functions),
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     return {
@@ -153,8 +147,17 @@ def render_interface(
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(functions, context),
         weights.file or WEIGHTS: weights.content,
-        **(render_library(module, context | tables(module, None)) if c_library else {}),
+        **(render_library(module, context | tables(module, None, weights) | {"runtime": ""}) if c_library else {}),
     }
+
+
+def remotes(module: ExtensionModule, functions: list[Method]) -> list[str]:
+    """The functions that a module which shares a runtime finds there, and how each is called."""
+    verbs = [f"{method.convention}, method_{method.name}" for method in functions if not method.is_entry]
+    state = ["ONE, module_getattr", "NONE, module_dir"] if module.slots else []
+    sessions = ["NAMED, module_session"] if session(module) else []
+    common = ("NONE, model_reduce", "ONE, model_setstate", "NONE, module_info", "NONE, module_selftest")
+    return [*verbs, *common, *state, *sessions]
 
 
 def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:

@@ -27,7 +27,7 @@ class Method:
     """A function of the module and of Model.
 
     ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE`` in templates/runtime/types.h. A method
-    ``is_entry`` where it calls the entry of its name, and ``is_held`` where it also serves what set_input() stored.
+    ``is_entry`` where it calls the entry of its name.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Method:
     lines: tuple[str, ...]
     convention: str = "ONE"
     is_entry: bool = False
-    is_held: bool = False
 
 
 def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
@@ -111,7 +110,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
     tail = ", *, out=None" if takes_out else ""
     doc = c_text("\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text))
     signature = f", /, {optional}{tail}" if optional else ", /" + tail
-    return Method(entry.name, signature, doc, documented, "FAST", is_entry=True, is_held=held)
+    return Method(entry.name, signature, doc, documented, "FAST", is_entry=True)
 
 
 def entry_types(entry: Entry) -> str:

@@ -21,17 +21,23 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import weights_parts
+from mlaot.binding.shared import fits_limits, shared_defines
+from mlaot.binding.weights import Weights, placed_weights, weights_parts
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
-from mlaot.schedule.machine import MACHINES, condition
+from mlaot.schedule.machine import MACHINES, Condition, condition
 
 # What ONNX calls arrays of a dtype.
 ONNX_NAMES = {
     **{"f16": "float16", "f32": "float", "f64": "double", "bool": "bool"},
     **{f"{kind}{bits}": f"{name}{bits}" for kind, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
 }
+
+
+# Entries that also serve what set_input() keeps, and how the C calls that.
+HELD = {"forward": "FORWARD_HELD", "loss": "LOSS_HELD"}
 
 
 def session(module: ExtensionModule) -> dict[str, object]:
@@ -54,12 +60,17 @@ def session(module: ExtensionModule) -> dict[str, object]:
     }
 
 
-def tables(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
+def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
     """The tables of the C file, row by row as C initialisers."""
     served = module if fit is None else fit.added_to(module)
     extents = Extents(served)
     needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
+    golden = golden_rows(module, extents.dims)
+    slots = [slot_row(slot) for slot in saved(module)]
+    own = features(module, fit, served) | sizes(module, fit, extents, needs.values())
+    runtime = module.options.runtime if fits_limits(own) else ""
     return {
+        "runtime": runtime,
         "dims": list(map(dim_name, extents.dims)),
         "expressions": list(enumerate(map(c_expression, extents.all)))[len(extents.dims) :],
         "extent_names": [f'"{shown(extent)}"' for extent in extents.all],
@@ -78,22 +89,66 @@ def tables(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
             for isa in needs
         ],
         "info": c_lines(json.dumps(describe(module))),
-        "golden": golden_rows(module, extents.dims),
-        "slots": [slot_row(slot) for slot in saved(module)],
+        "golden": golden,
+        "slots": slots,
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
+        "fit_table": fit_table(fit, extents),
+        "table": table(module, extents, weights, served, has_fit=fit is not None),
         "defines": {
             "MODULE_NAME": f'"{module.name}"',
             **symbols(module),
             "MODULE_DOC": f'"{module_doc(module)}"',
-            "MODEL_DOC": f'"{model_doc(module)}"',
-            **({"MODULE_VERSION": f'"{c_text(module.version)}"'} if module.version else {}),
-            "THREADS": module.options.threads,
-            **features(module, fit, served),
-            **sizes(module, extents),
-            "CPUID_COUNT": max([1, *(len(condition.bits) for condition in needs.values())]),
-            **state_numbers(module),
-            **fit_numbers(fit, extents),
+            "IS_STATEFUL": int(bool(module.slots)),
+            "IS_SESSION": int(bool(session(module))),
+            **(shared_defines(runtime) if runtime else {"IS_SHARED": 0, **own}),
         },
+    }
+
+
+def table(
+    module: ExtensionModule, extents: Extents, weights: Weights, served: ExtensionModule, *, has_fit: bool
+) -> dict[str, object]:
+    """The fields of the ``Table`` of templates/runtime/types.h; those that are left out are 0."""
+    numbers = {entry.name: number for number, entry in enumerate(served.entries)}
+    found = {
+        name: numbers.get(name, -1)
+        for name in ("forward", "accumulate", "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
+    }
+    return {
+        "name": "MODULE_NAME",
+        "array_name": 'MODULE_NAME ".Array"',
+        "model_name": 'MODULE_NAME ".Model"',
+        "model_doc": f'"Model()\\n--\\n\\n{model_doc(module)}"',
+        "info": "INFO",
+        **({"version": f'"{c_text(module.version)}"'} if module.version else {}),
+        "batch": extents.number("batch"),
+        "extent_names": "EXTENT_NAMES",
+        "degrees": "DEGREES",
+        "extent_value": "extent_value",
+        "entries": "ENTRIES",
+        **found,
+        "isas": "ISAS",
+        "isa_count": "sizeof ISAS / sizeof *ISAS",
+        "threads": module.options.threads,
+        **({"session": "&SESSION"} if session(module) else {}),
+        **({"fit_table": "&FIT_TABLE"} if has_fit else {}),
+        **state_fields(module),
+        "golden": "GOLDEN",
+        "golden_calls": len(module.golden),
+        "samples": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
+        "answers": "ANSWERS",
+        **weights_fields(weights),
+    }
+
+
+def weights_fields(weights: Weights) -> dict[str, object]:
+    """Where the weights are."""
+    if not weights.file:
+        return {"weights": "(const char *)WEIGHTS"}
+    return {
+        "weights_file": f'"{weights.file}"',
+        "weights_digest": f'"{weights.digest}"',
+        "weights_bytes": weights.size,
     }
 
 
@@ -107,7 +162,7 @@ def symbols(module: ExtensionModule) -> dict[str, object]:
     }
 
 
-def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) -> dict[str, object]:
+def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) -> dict[str, int]:
     """What the module has; the C of the rest is left out."""
     entries = module.entries
     present = {
@@ -115,65 +170,89 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) 
         "HAS_GRADIENTS": has_gradients(module),
         "HAS_SCALARS": bool(scalar_offsets(module)),
         "HAS_ACCUMULATE": any(entry.name == "accumulate" for entry in entries),
-        "IS_SPLIT": any(entry.name == "accumulate" and entry.split for entry in entries),
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
+        "HAS_WEIGHTS_FILE": placed_weights(module).file != "",
     }
     return {name: int(value) for name, value in present.items()}
 
 
-def sizes(module: ExtensionModule, extents: Extents) -> dict[str, object]:
+def sizes(
+    module: ExtensionModule, fit: Fit | None, extents: Extents, conditions: Iterable[Condition]
+) -> dict[str, int]:
     """The extents of the tables, and of what a call takes."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
     # At least 2, since gcc warns of arrays of one element that a loop walks.
     return {
         "DIMS": len(extents.dims),
-        "EXTENTS": len(extents.all),
-        "BATCH": f"({extents.number('batch')})",
         "MAX_RANK": max([2, *ranks]),
         "MAX_INPUTS": max([2, *(len(entry.inputs) for entry in module.entries)]),
         "MAX_OUTPUTS": max([2, *(len(entry.outputs) for entry in module.entries)]),
-        "KERNEL_COUNT": len(kernel_names(module)),
-        "GOLDEN_CALLS": len(module.golden),
-        "SAMPLES": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
+        "MAX_LATE": len(fit.ahead) if fit is not None and not fit.refusal else 0,
+        "CPUID_COUNT": max([1, *(len(condition.bits) for condition in conditions)]),
     }
 
 
-def state_numbers(module: ExtensionModule) -> dict[str, object]:
+def state_fields(module: ExtensionModule) -> dict[str, object]:
     """Where the parts of the state and of the weights lie, in bytes."""
+    if not module.slots:
+        return {}
     _, initial_at, scalars_at = weights_parts(module)
-    numbers: dict[str, object] = {"CONSTANTS_AT": 0, "INITIAL_AT": initial_at, "INITIAL_BYTES": len(module.initial)}
-    if module.slots:
-        numbers |= {"SLOT_COUNT": len(module.slots), "STATE_BYTES": f"((ptrdiff_t){module.state_bytes})"}
+    fields: dict[str, object] = {
+        "slots": "SLOTS",
+        "slot_count": len(module.slots),
+        "tensors": "TENSORS",
+        "tensors_bytes": "sizeof TENSORS - 1",
+        "state_bytes": module.state_bytes,
+        "initial_at": initial_at,
+        "initial_bytes": len(module.initial),
+        "is_split": str(any(entry.name == "accumulate" and entry.split for entry in module.entries)).lower(),
+    }
     if has_gradients(module):
         flat = flat_region(module)
-        numbers |= {
-            "FLAT_DTYPE": flat["dtype"],
-            "FLAT_COUNT": f"((ptrdiff_t){flat['count']})",
-            "PARAMETERS_AT": f"((ptrdiff_t){flat['parameters_at']})",
-            "GRADIENTS_AT": f"((ptrdiff_t){flat['gradients_at']})",
+        fields |= {
+            "flat_dtype": flat["dtype"],
+            "flat_count": flat["count"],
+            "parameters_at": flat["parameters_at"],
+            "gradients_at": flat["gradients_at"],
         }
     if scalars := scalar_offsets(module):
-        numbers |= {"SCALARS": len(scalars), "SCALARS_AT": scalars_at, "SCALAR_RUNS": len(scalar_runs(module))}
-    return numbers
+        fields |= {"scalars": len(scalars), "scalar_runs": len(scalar_runs(module)), "scalars_at": scalars_at}
+    return fields
 
 
-def fit_numbers(fit: Fit | None, extents: Extents) -> dict[str, object]:
-    """What fit() must know besides its entry."""
+def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:
+    """The fields of the ``FitTable`` of templates/runtime/types.h."""
     if fit is None:
-        return {"FIT_BLOCK": 0}
+        return {}
     if fit.refusal:
-        return {"FIT_BLOCK": 0, "FIT_REFUSAL": f'"{c_text(fit.refusal)}"'}
-    return {
-        "FIT_BATCH": fit.batch,
-        "FIT_ROWS": f"({extents.number(fit.rows)})",
-        "FIT_EXAMPLES": f"({extents.number(fit.examples)})",
-        "FIT_BLOCK": fit.block,
+        return {"refusal": f'"{c_text(fit.refusal)}"'}
+    fields: dict[str, object] = {
+        "batch": fit.batch,
+        "rows": extents.number(fit.rows),
+        "examples": extents.number(fit.examples),
     }
+    if fit.block:
+        fields |= {
+            "block": fit.block,
+            "block_inputs": len(fit.block_inputs),
+            "step_inputs": len(fit.step_inputs),
+            "late_weights": len(fit.ahead),
+            "block_input": c_array("int", fit.block_inputs),
+            "step_input": c_array("int", fit.step_inputs),
+            "ahead_bytes": c_array("ptrdiff_t", fit.ahead),
+            "like_bytes": c_array("ptrdiff_t", fit.like),
+        }
+    return fields
+
+
+def c_array(ctype: str, values: Iterable[int]) -> str:
+    """An array of numbers without a name."""
+    return f"(const {ctype}[]){{{', '.join(map(str, values))}}}"
 
 
 def index_dtypes(module: ExtensionModule) -> list[str]:
@@ -226,6 +305,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "scalar": "true" if is_scalar(entry) else "false",
         "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,
+        "held": HELD.get(entry.name) if any(e.name == "accumulate" for e in module.entries) else None,
         "kernel": kernel_names(module).index(kernel),
         "workspace": c_expression(entry.workspace),
         "work": c_expression(entry.work),

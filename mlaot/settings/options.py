@@ -12,8 +12,8 @@ from mlaot.settings.keys import choice, flag
 class Options:
     """The settings by which a model is compiled; their keys stand beside those of ``ModelSettings``.
 
-    ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call; a
-    project sets both for all of its models.
+    ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call, and
+    ``runtime`` the module that has the runtime of all models; a project sets them for all of its models.
     """
 
     deterministic: bool = flag("as in `[tool.mlaot]`, for this model", otherwise="what `[tool.mlaot]` says")
@@ -57,6 +57,7 @@ class Options:
     )
     isas: tuple[str, ...] = tuple(MACHINES)
     threads: int = 1
+    runtime: str = ""
 
 
 DEFAULTS = Options()

@@ -392,7 +392,7 @@ static PyObject *array_iter(PyObject *self)
 static int refuse_value(int dtype, const Part *to, PyObject *exception, const char *got)
 {
     PyErr_Format(exception, "Array: item: expected %s, got %s",
-                 type_words(DTYPES[dtype].name, to->rank, to->shape).text, got);
+                 type_words(NULL, DTYPES[dtype].name, to->rank, to->shape).text, got);
     return -1;
 }
 
@@ -507,7 +507,7 @@ static PyObject *array_one(PyObject *self, PyObject *unused)
     const Array *array = PY_BODY(self);
     if (array_size(array) != 1) {
         PyErr_Format(PyExc_ValueError, "expected an Array of one number, got %s",
-                     type_words(DTYPES[array->dtype].name, array->rank, array->shape).text);
+                     type_words(NULL, DTYPES[array->dtype].name, array->rank, array->shape).text);
         return NULL;
     }
     return element_get(array->dtype, array->data);
@@ -600,7 +600,7 @@ static PyObject *array_repr(PyObject *self)
     const ptrdiff_t size = array_size(array);
     const ptrdiff_t edge = size <= SHOWN ? PTRDIFF_MAX / 2 : array->rank < 2 ? 3 : array->rank < 3 ? 2 : 1;
     const bool has_all = size > 0 && size <= SHOWN;
-    const Words words = type_words(DTYPES[array->dtype].name, has_all ? 0 : array->rank, array->shape);
+    const Words words = type_words(NULL, DTYPES[array->dtype].name, has_all ? 0 : array->rank, array->shape);
     PyObject *list = shown_list(array->dtype, array->rank, array->shape, array->strides, array->data, edge);
     PyObject *text = list == NULL ? NULL : PyUnicode_FromFormat("Array(%R, %s)", list, words.text);
     PyObject *shown = text == NULL ? NULL : PyObject_CallMethod(text, "replace", "ss", "Ellipsis", "...");

@@ -43,8 +43,3 @@ static const PyType_Slot ARRAY_SLOTS[] = {
     {Py_nb_int, (void *)array_int},
     {0, NULL},
 };
-
-static const PyType_Spec ARRAY_SPEC = {
-    MODULE_NAME ".Array", PY_BASIC_SIZE(Array), PY_ITEM_SIZE,
-    Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, ARRAY_SLOTS,
-};

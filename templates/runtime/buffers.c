@@ -57,5 +57,5 @@ static Words buffer_words(const Py_buffer *view)
             }
         }
     }
-    return type_words(got, view->ndim, view->shape);
+    return type_words(NULL, got, view->ndim, view->shape);
 }

@@ -7,7 +7,7 @@
 // Rows of the batch that one run of the kernel computes.
 static ptrdiff_t rows_at_a_time(const Call *call)
 {
-    const ptrdiff_t rows = call->dim[-1 - BATCH], tile = call->entry->tile;
+    const ptrdiff_t rows = call->dim[batch_dim(call)], tile = call->entry->tile;
     return tile > 0 && tile < rows ? tile : rows;
 }
 
@@ -43,7 +43,7 @@ static int place_inputs(Call *call, const Entry *taker)
     const Entry *entry = call->entry;
     ptrdiff_t dim[DIMS];
     memcpy(dim, call->dim, sizeof dim);
-    dim[-1 - BATCH] = rows_at_a_time(call);
+    dim[batch_dim(call)] = rows_at_a_time(call);
     const int128 workspace = entry->workspace(dim);
     if (workspace > MAX_BYTES) {
         PyErr_NoMemory();
@@ -104,9 +104,9 @@ static int place_inputs(Call *call, const Entry *taker)
 
 static int output_shape(const Call *call, const Port *port, ptrdiff_t *shape)
 {
-    const bool drop = call->lacks_batch && !call->has_batch && port->rank > 0 && port->shape[0] == BATCH;
+    const bool drop = call->lacks_batch && !call->has_batch && port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
     for (int d = drop; d < port->rank; d++) {
-        shape[d - drop] = port_extent(port, d, call->dim);
+        shape[d - drop] = port_extent(TABLE_OF(call), port, d, call->dim);
     }
     return port->rank - drop;
 }
@@ -117,7 +117,7 @@ static int refuse_output(const Call *call, int k, PyObject *exception, const cha
     ptrdiff_t shape[MAX_RANK];
     const int rank = output_shape(call, port, shape);
     PyErr_Format(exception, "%s: out: expected a writable %s of its own, got %s", call->function,
-                 type_words(DTYPES[port->dtype].name, rank, shape).text, got);
+                 type_words(TABLE_OF(call), DTYPES[port->dtype].name, rank, shape).text, got);
     return -1;
 }
 
@@ -127,7 +127,7 @@ static const char *find_overlap(const Call *call, int k)
     const Entry *entry = call->entry;
     const Py_buffer *view = &call->outputs[k];
 #if HAS_STATE
-    if (overlaps(view->buf, view->len, call->model->state, STATE_BYTES)) {
+    if (overlaps(view->buf, view->len, call->model->state, TABLE_OF(call)->state_bytes)) {
         return "one that overlaps the model's memory";
     }
 #endif
@@ -157,7 +157,7 @@ static int take_output(Call *call, int k, PyObject *object)
     ptrdiff_t shape[MAX_RANK];
     const int rank = output_shape(call, port, shape);
     if (!PyObject_CheckBuffer(object)) {
-        return refuse_type(call->function, "out", type_words(DTYPES[port->dtype].name, rank, shape).text, object);
+        return refuse_type(call->function, "out", type_words(TABLE_OF(call), DTYPES[port->dtype].name, rank, shape).text, object);
     }
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         return -1;
@@ -297,6 +297,9 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
 static void begin_call(Call *call, Model *self, const Entry *entry, const char *function)
 {
     call->model = self;
+#if IS_SHARED
+    call->table = self->table;
+#endif
     call->entry = entry;
     call->function = function;
     call->seen = call->given = 0;
@@ -436,10 +439,10 @@ static int run_tiles(Call *call)
 {
     const Entry *entry = call->entry;
     const int128 work = work_of(call);
-    const ptrdiff_t rows = call->dim[-1 - BATCH], tile = rows_at_a_time(call);
+    const ptrdiff_t rows = call->dim[batch_dim(call)], tile = rows_at_a_time(call);
     ptrdiff_t start = 0;
     do {  // without rows, too: sums over them are 0
-        call->dim[-1 - BATCH] = rows - start < tile ? rows - start : tile;
+        call->dim[batch_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
         unlock_state(call->model);
@@ -454,9 +457,9 @@ static int run_tiles(Call *call)
         }
         for (int i = 0; i < entry->inputs + entry->outputs && tile < rows; i++) {
             const Port *port = &entry->ports[i];
-            ptrdiff_t bytes = port->rank > 0 && port->shape[0] == BATCH ? DTYPES[port->dtype].size * tile : 0;
+            ptrdiff_t bytes = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch ? DTYPES[port->dtype].size * tile : 0;
             for (int d = 1; d < port->rank; d++) {
-                bytes *= port_extent(port, d, call->dim);
+                bytes *= port_extent(TABLE_OF(call), port, d, call->dim);
             }
             call->p[i] += bytes;
         }
@@ -490,7 +493,7 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
 #else
     rest[0] = NULL;
 #endif
-    rest[1] = (char *)weights_at(self, CONSTANTS_AT);
+    rest[1] = (char *)weights_at(self, 0);
     if (end_call(&call, run_tiles(&call)) < 0) {
         return NULL;
     }

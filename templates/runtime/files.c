@@ -29,10 +29,11 @@ static ptrdiff_t slot_bytes(const Slot *slot)
 // The state but for the gradients as a safetensors file in memory.
 static PyObject *pack_tensors(Model *self)
 {
-    const ptrdiff_t head = sizeof TENSORS - 1;
+    const Table *table = TABLE_OF(self);
+    const ptrdiff_t head = table->tensors_bytes;
     ptrdiff_t total = 8 + head;
-    for (int k = 0; k < SLOT_COUNT; k++) {
-        total += slot_bytes(&SLOTS[k]);
+    for (int k = 0; k < table->slot_count; k++) {
+        total += slot_bytes(&table->slots[k]);
     }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, total);
     if (bytes == NULL) {
@@ -42,11 +43,11 @@ static PyObject *pack_tensors(Model *self)
     for (int b = 0; b < 8; b++) {
         to[b] = (char)((uint64_t)head >> (8 * b) & 255);
     }
-    memcpy(to + 8, TENSORS, (size_t)head);
+    memcpy(to + 8, table->tensors, (size_t)head);
     to += 8 + head;
     lock_state(self);
-    for (int k = 0; k < SLOT_COUNT; k++) {
-        const Slot *slot = &SLOTS[k];
+    for (int k = 0; k < table->slot_count; k++) {
+        const Slot *slot = &table->slots[k];
         ptrdiff_t strides[MAX_RANK];
         dense_strides(slot->dtype, slot->rank, slot->shape, strides);
         if (slot_bytes(slot) > 0) {
@@ -378,7 +379,7 @@ static int check_tensor(PyObject *where, const Slot *slot, PyObject *head, ptrdi
         return -1;
     }
     if (!right) {
-        const Words words = type_words(DTYPES[slot->dtype].tensor, slot->rank, slot->shape);
+        const Words words = type_words(NULL, DTYPES[slot->dtype].tensor, slot->rank, slot->shape);
         PyErr_Format(PyExc_ValueError, "%U: %s: expected %s, got %.200R", where, slot->name, words.text, tensor);
         return -1;
     }
@@ -396,10 +397,10 @@ static int check_tensor(PyObject *where, const Slot *slot, PyObject *head, ptrdi
 }
 
 // Does the file have a part of the optimizer's state? -1 with an error.
-static int has_optimizer(PyObject *head)
+static int has_optimizer(const Table *table, PyObject *head)
 {
-    for (int k = 0; k < SLOT_COUNT; k++) {
-        if (SLOTS[k].kind == OPTIMIZER && dict_get(head, SLOTS[k].name) != NULL) {
+    for (int k = 0; k < table->slot_count; k++) {
+        if (table->slots[k].kind == OPTIMIZER && dict_get(head, table->slots[k].name) != NULL) {
             return 1;
         }
     }
@@ -408,14 +409,14 @@ static int has_optimizer(PyObject *head)
 
 #if HAS_GRADIENTS
 // Refuse a file with a tensor more, by its name.
-static int check_names(PyObject *where, PyObject *head)
+static int check_names(const Table *table, PyObject *where, PyObject *head)
 {
     PyObject *name, *tensor;
     Py_ssize_t at = 0;
     while (PyDict_Next(head, &at, &name, &tensor) != 0) {
         bool known = PyUnicode_CompareWithASCIIString(name, "__metadata__") == 0;
-        for (int k = 0; !known && k < SLOT_COUNT; k++) {
-            PyObject *own = PyUnicode_FromString(SLOTS[k].name);
+        for (int k = 0; !known && k < table->slot_count; k++) {
+            PyObject *own = PyUnicode_FromString(table->slots[k].name);
             known = own == NULL || PyObject_RichCompareBool(name, own, Py_EQ) == 1;
             release(own);
         }
@@ -433,43 +434,38 @@ static int check_names(PyObject *where, PyObject *head)
 #endif
 // Check the whole file before anything is changed. The optimizer's state may be missing as a whole: `begin` is -1 then.
 // A module that only serves passes over what it has no slot for, which a module that trains keeps besides.
-static int check_tensors(PyObject *where, PyObject *head, ptrdiff_t size, ptrdiff_t *begin)
+static int check_tensors(const Table *table, PyObject *where, PyObject *head, ptrdiff_t size, ptrdiff_t *begin)
 {
-#if HAS_GRADIENTS
     ptrdiff_t expected = 0;
-#endif
-    const int resumes = has_optimizer(head);
-    for (int k = 0; k < SLOT_COUNT && resumes >= 0; k++) {
+    const int resumes = has_optimizer(table, head);
+    for (int k = 0; k < table->slot_count && resumes >= 0; k++) {
         begin[k] = -1;
-        if (SLOTS[k].kind == OPTIMIZER && resumes == 0) {
+        if (table->slots[k].kind == OPTIMIZER && resumes == 0) {
             continue;
         }
-        if (check_tensor(where, &SLOTS[k], head, size, &begin[k]) < 0) {
+        if (check_tensor(where, &table->slots[k], head, size, &begin[k]) < 0) {
             return -1;
         }
-#if HAS_GRADIENTS
-        expected += slot_bytes(&SLOTS[k]);
-#endif
+        expected += slot_bytes(&table->slots[k]);
         for (int j = 0; j < k; j++) {
-            if (begin[j] < begin[k] + slot_bytes(&SLOTS[k]) && begin[k] < begin[j] + slot_bytes(&SLOTS[j])) {
-                PyErr_Format(PyExc_ValueError, "%U: %s and %s overlap in the file", where, SLOTS[j].name,
-                             SLOTS[k].name);
+            if (begin[j] < begin[k] + slot_bytes(&table->slots[k]) && begin[k] < begin[j] + slot_bytes(&table->slots[j])) {
+                PyErr_Format(PyExc_ValueError, "%U: %s and %s overlap in the file", where, table->slots[j].name,
+                             table->slots[k].name);
                 return -1;
             }
         }
     }
 #if HAS_GRADIENTS
-    if (resumes < 0 || check_names(where, head) < 0) {
+    const bool trains = table->flat_count > 0;
+    if (resumes >= 0 && trains && check_names(table, where, head) < 0) {
         return -1;
     }
-    if (size != expected) {
+    if (resumes >= 0 && trains && size != expected) {
         PyErr_Format(PyExc_ValueError, "%U: expected %zd bytes of data, got %zd", where, expected, size);
         return -1;
     }
-    return 0;
-#else
-    return resumes < 0 ? -1 : 0;
 #endif
+    return resumes < 0 ? -1 : 0;
 }
 
 // The bytes from a slot's first number to the end of its last.
@@ -486,16 +482,18 @@ static size_t slot_extent(const Slot *slot)
 static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject *bytes)
 {
     Model *model = PY_BODY(self);
-    ptrdiff_t data = 0, begin[SLOT_COUNT];
-    PyObject *head = parse_head(where, bytes, &data);
-    if (head == NULL || check_tensors(where, head, PyBytes_Size(bytes) - data, begin) < 0) {
+    const Table *table = TABLE_OF(model);
+    ptrdiff_t data = 0, *begin = PyMem_Malloc((size_t)table->slot_count * sizeof *begin);
+    PyObject *head = begin == NULL ? PyErr_NoMemory() : parse_head(where, bytes, &data);
+    if (head == NULL || check_tensors(table, where, head, PyBytes_Size(bytes) - data, begin) < 0) {
+        PyMem_Free(begin);
         release(head);
         return NULL;
     }
     const char *from = PyBytes_AsString(bytes) + data;
     lock_state(model);
-    for (int k = 0; k < SLOT_COUNT; k++) {
-        const Slot *slot = &SLOTS[k];
+    for (int k = 0; k < table->slot_count; k++) {
+        const Slot *slot = &table->slots[k];
         ptrdiff_t strides[MAX_RANK];
         dense_strides(slot->dtype, slot->rank, slot->shape, strides);
         char *to = model->state + slot->offset;
@@ -504,14 +502,15 @@ static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject *bytes
         }
         if (begin[k] >= 0) {
             copy_strided(slot->dtype, slot->rank, slot->shape, to, slot->strides, from + begin[k], strides);
-        } else if (slot->offset < INITIAL_BYTES) {  // the slot starts anew
+        } else if (slot->offset < table->initial_bytes) {  // the slot starts anew
             copy_strided(slot->dtype, slot->rank, slot->shape, to, slot->strides,
-                         weights_at(model, INITIAL_AT) + slot->offset, slot->strides);
+                         weights_at(model, table->initial_at) + slot->offset, slot->strides);
         } else {
             memset(to, 0, slot_extent(slot));
         }
     }
     unlock_state(model);
+    PyMem_Free(begin);
     Py_DecRef(head);
     Py_IncRef(Py_None);
     return Py_None;
@@ -531,8 +530,8 @@ static PyObject *method_load(PyObject *self, PyObject *file)
     return done;
 }
 
-// What pickle and copy have of model_reduce().
-static PyObject *model_setstate(PyObject *self, PyObject *bytes)
+// Set the state from what pack_tensors() gave.
+static PyObject *unpack_state(PyObject *self, PyObject *bytes)
 {
     PyObject *where = PyUnicode_FromString("load");
     PyObject *done = where == NULL ? NULL : unpack_tensors(self, where, bytes);
@@ -545,19 +544,13 @@ static PyObject *method_zero_grad(PyObject *self, PyObject *unused)
 {
     (void)unused;
     Model *model = PY_BODY(self);
+    const Table *table = TABLE_OF(model);
     lock_state(model);
-    memset(model->state + GRADIENTS_AT, 0, (size_t)(FLAT_COUNT * DTYPES[FLAT_DTYPE].size));
+    memset(model->state + table->gradients_at, 0, (size_t)(table->flat_count * DTYPES[table->flat_dtype].size));
     unlock_state(model);
     Py_IncRef(Py_None);
     return Py_None;
 }
 
 #endif
-static PyObject *model_attribute(PyObject *self, void *offset)
-{
-    PyObject *member;
-    memcpy(&member, (const char *)PY_BODY(self) + (ptrdiff_t)offset, sizeof member);
-    Py_IncRef(member);
-    return member;
-}
 #endif

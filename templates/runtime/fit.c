@@ -9,15 +9,6 @@ __declspec(dllimport) unsigned long long __stdcall GetTickCount64(void);
 #endif
 
 #if HAS_FIT
-#if defined(FIT_REFUSAL)
-static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    (void)self, (void)args, (void)count, (void)names;
-    PyErr_SetString(PyExc_TypeError, "fit: this model has no batches: " FIT_REFUSAL "; train_step can train it");
-    return NULL;
-}
-
-#else
 __extension__ typedef unsigned __int128 uint128;
 
 // Microseconds. A look at the clock comes after so many operations: some 0.1 ms.
@@ -25,15 +16,12 @@ enum { SIGNALS_AFTER = 50000, REPORT_AFTER = 100000, CLOCK_WORK = 1000000, STEP_
 
 static const char *const FIT_OPTIONS[] = {"batch", "epochs", "shuffle", "seed", "callback", NULL};
 
-#if FIT_BLOCK
-// One example after the other goes in blocks of so many; the table has the bytes of an example's products with each
-// weight that is updated at the end of a block.
-enum { BLOCK = FIT_BLOCK, WEIGHTS_LATE = sizeof AHEAD_BYTES / sizeof *AHEAD_BYTES };
-#endif
-
 // One run of fit(): what its steps read, and how far they are.
 typedef struct {
     Call call;
+#if IS_SHARED
+    const Table *table;
+#endif
     int64_t batch, epochs;
     bool shuffle;
     uint64_t seed;  // the state of the generator
@@ -44,9 +32,9 @@ typedef struct {
     char *gathered[MAX_INPUTS];  // room for a batch, or a block
     ptrdiff_t *order;            // the examples; those drawn for this epoch come first
     ptrdiff_t drawn;             // how many these are
-#if FIT_BLOCK
-    bool in_blocks;
-    char *ahead[WEIGHTS_LATE], *like[WEIGHTS_LATE], *changes[WEIGHTS_LATE], *change[WEIGHTS_LATE], *workspace;
+#if MAX_LATE > 0
+    int block;  // examples that go together, one after the other; 0: none do
+    char *ahead[MAX_LATE], *like[MAX_LATE], *changes[MAX_LATE], *change[MAX_LATE], *workspace;
 #endif
     Workspace *memory;           // of all these
     int64_t stretch;             // steps between two looks at the clock
@@ -120,20 +108,22 @@ static void run_step(Fit *fit)
             call->p[i] = next_examples(fit, i, rows);
         }
     }
-#if FIT_ROWS < 0
-    call->dim[-1 - FIT_ROWS] = rows;
-#endif
+    const ptrdiff_t extent = TABLE_OF(fit)->fit_table->rows;
+    if (extent < 0) {
+        call->dim[-1 - extent] = rows;
+    }
     call->model->kernels[entry->kernel](call->p, call->dim);
     fit->row += rows;
     fit->sum += float_get(entry->ports[entry->inputs].dtype, call->scalar) * (double)rows;
 }
 
-#if FIT_BLOCK
+#if MAX_LATE > 0
 // Run an entry on the n addresses in p.
-static void run_entry(const Fit *fit, const Entry *entry, char **p, int n)
+static void run_entry(const Fit *fit, int number, char **p, int n)
 {
+    const Entry *entry = &TABLE_OF(fit)->entries[number];
     p[n] = fit->call.model->state;
-    p[n + 1] = (char *)weights_at(fit->call.model, CONSTANTS_AT);
+    p[n + 1] = (char *)weights_at(fit->call.model, 0);
     p[n + 2] = fit->workspace;
     p[n + 3] = NULL;
     fit->call.model->kernels[entry->kernel](p, fit->call.dim);
@@ -142,51 +132,53 @@ static void run_entry(const Fit *fit, const Entry *entry, char **p, int n)
 // As many steps on one example each.
 static void run_block(Fit *fit)
 {
-    enum { BLOCKS = sizeof BLOCK_INPUTS / sizeof *BLOCK_INPUTS, STEPS = sizeof STEP_INPUTS / sizeof *STEP_INPUTS };
+    const Table *table = TABLE_OF(fit);
+    const FitTable *of_fit = table->fit_table;
+    const int block_rows = fit->block, late = of_fit->late_weights;
     Call *call = &fit->call;
-    char *p[MAX_INPUTS + MAX_OUTPUTS + 4], *block[BLOCKS];
+    char *p[MAX_INPUTS + MAX_OUTPUTS + 4], *block[MAX_INPUTS];
     int n = 0;
     if (fit->shuffle) {
-        draw(fit, fit->row + BLOCK);
+        draw(fit, fit->row + block_rows);
     }
-    for (int i = 0; i < BLOCKS; i++) {
-        p[n++] = block[i] = next_examples(fit, BLOCK_INPUTS[i], BLOCK);
+    for (int i = 0; i < of_fit->block_inputs; i++) {
+        p[n++] = block[i] = next_examples(fit, of_fit->block_input[i], block_rows);
     }
-    for (int k = 0; k < WEIGHTS_LATE; k++) {
+    for (int k = 0; k < late; k++) {
         p[n++] = fit->ahead[k];
         p[n++] = fit->like[k];
-        memset(fit->changes[k], 0, (size_t)AHEAD_BYTES[k] * BLOCK);
+        memset(fit->changes[k], 0, (size_t)(of_fit->ahead_bytes[k] * block_rows));
     }
-    run_entry(fit, &ENTRIES[ENTRY_fit_begin], p, n);
-    for (int row = 0; row < BLOCK; row++, fit->row++) {
+    run_entry(fit, table->fit_begin, p, n);
+    for (int row = 0; row < block_rows; row++, fit->row++) {
         n = 0;
-        for (int i = 0; i < STEPS; i++) {
-            const int input = STEP_INPUTS[i];
+        for (int i = 0; i < of_fit->step_inputs; i++) {
+            const int input = of_fit->step_input[i];
             p[n++] = fit->row_bytes[input] > 0 ? example(fit, input, fit->row) : call->p[input];
         }
-        for (int k = 0; k < WEIGHTS_LATE; k++) {
-            p[n++] = fit->ahead[k] + row * AHEAD_BYTES[k];
-            p[n++] = fit->like[k] + row * LIKE_BYTES[k];
+        for (int k = 0; k < late; k++) {
+            p[n++] = fit->ahead[k] + row * of_fit->ahead_bytes[k];
+            p[n++] = fit->like[k] + row * of_fit->like_bytes[k];
             p[n++] = fit->changes[k];
         }
         p[n++] = call->scalar;
-        for (int k = 0; k < WEIGHTS_LATE; k++) {
+        for (int k = 0; k < late; k++) {
             p[n++] = fit->change[k];
         }
-        run_entry(fit, &ENTRIES[ENTRY_fit_step], p, n);
-        for (int k = 0; k < WEIGHTS_LATE; k++) {
-            memcpy(fit->changes[k] + row * AHEAD_BYTES[k], fit->change[k], (size_t)AHEAD_BYTES[k]);
+        run_entry(fit, table->fit_step, p, n);
+        for (int k = 0; k < late; k++) {
+            memcpy(fit->changes[k] + row * of_fit->ahead_bytes[k], fit->change[k], (size_t)of_fit->ahead_bytes[k]);
         }
         fit->sum += float_get(call->entry->ports[call->entry->inputs].dtype, call->scalar);
     }
     n = 0;
-    for (int i = 0; i < BLOCKS; i++) {
+    for (int i = 0; i < of_fit->block_inputs; i++) {
         p[n++] = block[i];
     }
-    for (int k = 0; k < WEIGHTS_LATE; k++) {
+    for (int k = 0; k < late; k++) {
         p[n++] = fit->changes[k];
     }
-    run_entry(fit, &ENTRIES[ENTRY_fit_end], p, n);
+    run_entry(fit, table->fit_end, p, n);
 }
 
 #endif
@@ -196,8 +188,8 @@ static void run_steps(Fit *fit)
     const uint64_t start = clock_now();
     do {
         for (int64_t k = 0; k < fit->stretch; k++) {
-#if FIT_BLOCK
-            (fit->in_blocks && fit->examples - fit->row >= BLOCK ? run_block : run_step)(fit);
+#if MAX_LATE > 0
+            (fit->block > 0 && fit->examples - fit->row >= fit->block ? run_block : run_step)(fit);
 #else
             run_step(fit);
 #endif
@@ -288,64 +280,68 @@ static int read_options(Fit *fit, PyObject *const *given)
 static int set_batch(Fit *fit)
 {
     Call *call = &fit->call;
-    fit->examples = call->dim[-1 - FIT_EXAMPLES];
+    const Table *table = TABLE_OF(fit);
+    const ptrdiff_t extent = table->fit_table->rows;
+    fit->examples = call->dim[-1 - table->fit_table->examples];
     if (fit->epochs > PTRDIFF_MAX / fit->examples) {
         PyErr_Format(PyExc_ValueError, "fit: epochs: expected at most %zd, got %lld", PTRDIFF_MAX / fit->examples,
                      (long long)fit->epochs);
         return -1;
     }
-    call->entry = &ENTRIES[ENTRY_train_step];
-#if FIT_ROWS < 0
+    call->entry = &table->entries[table->train_step];
+    if (extent > 0) {
+        if (fit->batch != extent) {
+            PyErr_Format(PyExc_ValueError, "fit: batch: expected %zd, got %lld", extent, (long long)fit->batch);
+            return -1;
+        }
+        if (fit->examples % extent != 0) {
+            PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %zd, got %zd", extent, fit->examples);
+            return -1;
+        }
+        return check_bounds(call);
+    }
     // A last, smaller batch must be as good as the others.
     fit->batch = fit->batch < fit->examples ? fit->batch : fit->examples;
     const ptrdiff_t sizes[] = {fit->examples % (ptrdiff_t)fit->batch, (ptrdiff_t)fit->batch};
     for (int k = sizes[0] == 0; k < 2; k++) {
-        call->dim[-1 - FIT_ROWS] = -1;
-        if (set_dim(call, 0, -1 - FIT_ROWS, sizes[k]) < 0 || check_bounds(call) < 0) {
+        call->dim[-1 - extent] = -1;
+        if (set_dim(call, 0, (int)(-1 - extent), sizes[k]) < 0 || check_bounds(call) < 0) {
             return -1;
         }
     }
     return 0;
-#else
-    if (fit->batch != FIT_ROWS) {
-        PyErr_Format(PyExc_ValueError, "fit: batch: expected %d, got %lld", FIT_ROWS, (long long)fit->batch);
-        return -1;
-    }
-    if (fit->examples % FIT_ROWS != 0) {
-        PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %d, got %zd", FIT_ROWS, fit->examples);
-        return -1;
-    }
-    return check_bounds(call);
-#endif
 }
 
 // Where the examples of each input are, and memory to put together batches of them.
 static int place_examples(Fit *fit)
 {
-    const Entry *entry = &ENTRIES[ENTRY_fit];
+    const Table *table = TABLE_OF(fit);
+    const FitTable *of_fit = table->fit_table;
+    const Entry *entry = &table->entries[table->fit];
     ptrdiff_t at[MAX_INPUTS], total = 0, together = fit->shuffle ? (ptrdiff_t)fit->batch : 0;
-#if FIT_BLOCK
-    fit->in_blocks = fit->batch == 1;
-    together = fit->shuffle && fit->in_blocks ? BLOCK : together;
+#if MAX_LATE > 0
+    const int late = of_fit->late_weights;
+    fit->block = fit->batch == 1 ? of_fit->block : 0;
+    together = fit->shuffle && fit->block > 0 ? fit->block : together;
 #endif
     for (int i = 0; i < entry->inputs; i++) {
         const Port *port = &entry->ports[i];
-        const bool is_split = port->rank > 0 && port->shape[0] == FIT_EXAMPLES;
+        const bool is_split = port->rank > 0 && port->shape[0] == of_fit->examples;
         fit->row_bytes[i] = is_split ? fit->call.inputs[i].bytes / fit->examples : 0;
         fit->data[i] = fit->call.p[i];
         at[i] = total;
         total += round_up(fit->row_bytes[i] * together);
     }
-#if FIT_BLOCK
+#if MAX_LATE > 0
     const ptrdiff_t block_at = total;
     ptrdiff_t workspace = 0;
-    for (int e = 0; fit->in_blocks && e < 3; e++) {
-        const int entry = (const int[]){ENTRY_fit_begin, ENTRY_fit_step, ENTRY_fit_end}[e];
-        const ptrdiff_t bytes = (ptrdiff_t)ENTRIES[entry].workspace(fit->call.dim);
+    for (int e = 0; fit->block > 0 && e < 3; e++) {
+        const int number = (const int[]){table->fit_begin, table->fit_step, table->fit_end}[e];
+        const ptrdiff_t bytes = (ptrdiff_t)table->entries[number].workspace(fit->call.dim);
         workspace = bytes > workspace ? bytes : workspace;
     }
-    for (int k = 0; fit->in_blocks && k < WEIGHTS_LATE; k++) {
-        total += 2 * round_up(BLOCK * AHEAD_BYTES[k]) + round_up(AHEAD_BYTES[k]) + round_up(BLOCK * LIKE_BYTES[k]);
+    for (int k = 0; fit->block > 0 && k < late; k++) {
+        total += 2 * round_up(fit->block * of_fit->ahead_bytes[k]) + round_up(of_fit->ahead_bytes[k]) + round_up(fit->block * of_fit->like_bytes[k]);
     }
     total += round_up(workspace);
 #endif
@@ -357,14 +353,14 @@ static int place_examples(Fit *fit)
     if (fit->memory == NULL) {
         return -1;
     }
-#if FIT_BLOCK
+#if MAX_LATE > 0
     char *memory = fit->memory->memory + block_at;
-    for (int k = 0; fit->in_blocks && k < WEIGHTS_LATE; k++) {
+    for (int k = 0; fit->block > 0 && k < late; k++) {
         fit->ahead[k] = memory;
-        fit->changes[k] = fit->ahead[k] + round_up(BLOCK * AHEAD_BYTES[k]);
-        fit->change[k] = fit->changes[k] + round_up(BLOCK * AHEAD_BYTES[k]);
-        fit->like[k] = fit->change[k] + round_up(AHEAD_BYTES[k]);
-        memory = fit->like[k] + round_up(BLOCK * LIKE_BYTES[k]);
+        fit->changes[k] = fit->ahead[k] + round_up(fit->block * of_fit->ahead_bytes[k]);
+        fit->change[k] = fit->changes[k] + round_up(fit->block * of_fit->ahead_bytes[k]);
+        fit->like[k] = fit->change[k] + round_up(of_fit->ahead_bytes[k]);
+        memory = fit->like[k] + round_up(fit->block * of_fit->like_bytes[k]);
     }
     fit->workspace = memory;
 #endif
@@ -380,15 +376,24 @@ static int place_examples(Fit *fit)
 
 static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    Fit fit = {.batch = FIT_BATCH, .epochs = 1, .shuffle = true};
+    const Table *table = TABLE_OF((Model *)PY_BODY(self));
+    if (table->fit_table->refusal != NULL) {
+        return PyErr_Format(PyExc_TypeError, "fit: this model has no batches: %s; train_step can train it",
+                            table->fit_table->refusal);
+    }
+    const Entry *entry = &table->entries[table->fit];
+    Fit fit = {.batch = table->fit_table->batch, .epochs = 1, .shuffle = true};
+#if IS_SHARED
+    fit.table = table;
+#endif
     PyObject *given[sizeof FIT_OPTIONS / sizeof *FIT_OPTIONS] = {NULL};
-    begin_call(&fit.call, PY_BODY(self), &ENTRIES[ENTRY_fit], "fit");
+    begin_call(&fit.call, PY_BODY(self), entry, "fit");
     int status = see_inputs(&fit.call, args, count, names, FIT_OPTIONS, given);
-    if (status == 0 && read_options(&fit, given) == 0 && set_batch(&fit) == 0 && place_inputs(&fit.call, &ENTRIES[ENTRY_fit]) == 0) {
+    if (status == 0 && read_options(&fit, given) == 0 && set_batch(&fit) == 0 && place_inputs(&fit.call, entry) == 0) {
         char **rest = fit.call.p + fit.call.entry->inputs;
         rest[0] = fit.call.scalar;
         rest[1] = fit.call.model->state;
-        rest[2] = (char *)weights_at(fit.call.model, CONSTANTS_AT);
+        rest[2] = (char *)weights_at(fit.call.model, 0);
         status = place_examples(&fit) < 0 ? -1 : train(&fit);
     } else {
         status = -1;
@@ -399,5 +404,4 @@ static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t co
     return end_call(&fit.call, status) < 0 ? NULL : PyFloat_FromDouble(fit.mean);
 }
 
-#endif
 #endif

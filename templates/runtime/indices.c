@@ -10,18 +10,18 @@ typedef struct {
     ptrdiff_t first, size, count[MAX_RANK], stride[MAX_RANK];
 } Box;
 
-static Box box_of(const Port *port, const IndexRange *range, const ptrdiff_t *dim)
+static Box box_of(const Table *table, const Port *port, const IndexRange *range, const ptrdiff_t *dim)
 {
     Box box = {.rank = 1, .size = 1, .count = {1}, .stride = {1}};
     ptrdiff_t stride = 1;
     for (int d = port->rank; d-- > 0;) {
-        const ptrdiff_t extent = port_extent(port, d, dim);
+        const ptrdiff_t extent = port_extent(table, port, d, dim);
         const Span *span = &range->box[d];
         const bool whole = span->step == 0;
         const ptrdiff_t step = whole ? stride : span->step * stride;
-        const ptrdiff_t count = whole ? extent : extent_at(span->count, dim);
+        const ptrdiff_t count = whole ? extent : extent_at(table, span->count, dim);
         ptrdiff_t *outer = &box.count[box.rank - 1];
-        box.first += whole ? 0 : extent_at(span->start, dim) * stride;
+        box.first += whole ? 0 : extent_at(table, span->start, dim) * stride;
         box.size *= count;
         if (*outer == 1) {
             *outer = count;
@@ -51,10 +51,10 @@ static ptrdiff_t box_place(const Box *box, ptrdiff_t k)
 // Numbers from `low` on, so many of them, and perhaps one more.
 typedef struct { int64_t low; uint64_t count; bool ignores; int64_t ignored; } Allowed;
 
-static Allowed allowed_of(int dtype, const IndexRange *range, const ptrdiff_t *dim)
+static Allowed allowed_of(const Table *table, int dtype, const IndexRange *range, const ptrdiff_t *dim)
 {
     const bool is_unsigned = DTYPES[dtype].kind == 'u', wraps = range->wraps && !is_unsigned;
-    const int64_t size = extent_at(range->size, dim);
+    const int64_t size = extent_at(table, range->size, dim);
     return (Allowed){
         .low = wraps ? -size : 0,
         .count = (uint64_t)(wraps ? 2 * size : size),
@@ -114,7 +114,7 @@ static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t 
     const int lacks = port->rank - call->inputs[i].rank;  // the batch axis that was left out
     ptrdiff_t at[MAX_RANK];
     for (int d = port->rank; d-- > 0;) {
-        const ptrdiff_t extent = port_extent(port, d, call->dim);
+        const ptrdiff_t extent = port_extent(TABLE_OF(call), port, d, call->dim);
         at[d] = place % extent;
         place /= extent;
     }
@@ -129,7 +129,7 @@ static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t 
 
 static int refuse_index(const Call *call, const Port *port, int i, const IndexRange *range, ptrdiff_t place)
 {
-    const Allowed allowed = allowed_of(port->dtype, range, call->dim);
+    const Allowed allowed = allowed_of(TABLE_OF(call), port->dtype, range, call->dim);
     PyObject *got = element_get(port->dtype, call->p[i] + place * DTYPES[port->dtype].size);
     if (got == NULL) {
         return -1;
@@ -153,8 +153,8 @@ static int refuse_index(const Call *call, const Port *port, int i, const IndexRa
 // Hold the elements of an input that are indices against what they may be.
 static int check_index(const Call *call, const Port *port, int i, const IndexRange *range)
 {
-    const Box box = box_of(port, range, call->dim);
-    const Allowed allowed = allowed_of(port->dtype, range, call->dim);
+    const Box box = box_of(TABLE_OF(call), port, range, call->dim);
+    const Allowed allowed = allowed_of(TABLE_OF(call), port->dtype, range, call->dim);
     for (ptrdiff_t k = 0; k < box.size; k += box.count[0]) {
         const ptrdiff_t first = box_place(&box, k);
         const char *from = call->p[i] + first * DTYPES[port->dtype].size;

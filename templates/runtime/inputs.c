@@ -28,6 +28,9 @@ typedef struct {
 
 typedef struct {
     Model *model;
+#if IS_SHARED
+    const Table *table;
+#endif
     const Entry *entry;
     const char *function;  // its name in messages
     int seen, given;       // how many inputs and out= buffers are to be released
@@ -47,11 +50,17 @@ typedef struct {
     _Alignas(64) char small[SMALL];
 } Call;
 
+// The dim of the batch.
+static int batch_dim(const Call *call)
+{
+    return -1 - TABLE_OF(call)->batch;
+}
+
 static int refuse_input(const Call *call, int i, PyObject *exception, const char *got)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(exception, "%s: %s: expected %s, got %s", call->function, port->name,
-                 type_words(DTYPES[port->dtype].name, port->rank, port->shape).text, got);
+                 type_words(TABLE_OF(call), DTYPES[port->dtype].name, port->rank, port->shape).text, got);
     return -1;
 }
 
@@ -103,29 +112,30 @@ static int refuse_with(const Call *call, int i, const char *got, Mend mend)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(PyExc_TypeError, "%s: %s: expected %s, got %s%s", call->function, port->name,
-                 type_words(DTYPES[port->dtype].name, port->rank, port->shape).text, got, mend.text);
+                 type_words(TABLE_OF(call), DTYPES[port->dtype].name, port->rank, port->shape).text, got, mend.text);
     return -1;
 }
 
 static int set_dim(Call *call, int i, int k, ptrdiff_t value)
 {
     const Port *ports = call->entry->ports;
+    const char *name = TABLE_OF(call)->extent_names[k];
     if (call->dim[k] < 0) {
         call->dim[k] = value;
         call->dim_from[k] = i;
         if (value > MAX_DIM) {
             PyErr_Format(PyExc_ValueError, "%s: %s: %s is too large: expected at most %zd, got %zd", call->function,
-                         ports[i].name, EXTENT_NAMES[k], MAX_DIM, value);
+                         ports[i].name, name, MAX_DIM, value);
             return -1;
         }
-        call->bits += DEGREES[k] * (64 - __builtin_clzll((unsigned long long)value | 1));
+        call->bits += TABLE_OF(call)->degrees[k] * (64 - __builtin_clzll((unsigned long long)value | 1));
         if (call->bits > MAX_BITS) {
             PyErr_NoMemory();
             return -1;
         }
     } else if (call->dim[k] != value) {
         PyErr_Format(PyExc_ValueError, "%s: %s: %s is %zd here, but %zd in %s", call->function, ports[i].name,
-                     EXTENT_NAMES[k], value, call->dim[k], ports[call->dim_from[k]].name);
+                     name, value, call->dim[k], ports[call->dim_from[k]].name);
         return -1;
     }
     return 0;
@@ -137,18 +147,18 @@ static int match_shape(Call *call, int i, const char *got)
 {
     const Port *port = &call->entry->ports[i];
     Input *input = &call->inputs[i];
-    const bool batched = port->rank > 0 && port->shape[0] == BATCH;
+    const bool batched = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
     const int lacks = batched && input->rank == port->rank - 1;
     bool right = input->rank + lacks == port->rank;
     for (int d = 0; right && d < input->rank; d++) {
         right = port->shape[d + lacks] < 0 || port->shape[d + lacks] == input->shape[d];
     }
     if (!right) {
-        return refuse_input(call, i, PyExc_ValueError, type_words(got, input->rank, input->shape).text);
+        return refuse_input(call, i, PyExc_ValueError, type_words(TABLE_OF(call), got, input->rank, input->shape).text);
     }
     if (lacks != 0) {
         call->lacks_batch = true;
-        if (set_dim(call, i, -1 - BATCH, 1) < 0) {
+        if (set_dim(call, i, batch_dim(call), 1) < 0) {
             return -1;
         }
     } else if (batched) {
@@ -208,7 +218,7 @@ static int see_strided(Call *call, int i)
     }
 #if HAS_STATE
     // A view of the state may change under the kernel.
-    input->copy = input->copy || overlaps(low, bytes, call->model->state, STATE_BYTES);
+    input->copy = input->copy || overlaps(low, bytes, call->model->state, TABLE_OF(call)->state_bytes);
 #endif
     if (input->dtype != port->dtype && !dense_bytes(port->dtype, input->rank, input->shape, &input->bytes)) {
         PyErr_NoMemory();
@@ -331,7 +341,7 @@ static int see_number(Call *call, int i, PyObject *number)
 {
     const Port *port = &call->entry->ports[i];
     Input *input = &call->inputs[i];
-    const bool fits = port->rank == 0 || (port->rank == 1 && port->shape[0] == BATCH);
+    const bool fits = port->rank == 0 || (port->rank == 1 && port->shape[0] == TABLE_OF(call)->batch);
     input->rank = 0;
     input->data = input->number;
     input->bytes = DTYPES[port->dtype].size;
@@ -422,7 +432,8 @@ static int fill_list(const Call *call, int i, PyObject *list, int rank, const pt
 static int refuse_extent(const Call *call, const Solve *solve, const char *expected, ptrdiff_t got)
 {
     PyErr_Format(PyExc_ValueError, "%s: %s: expected an extent of %s%s, got %zd", call->function,
-                 call->entry->ports[solve->input].name, EXTENT_NAMES[solve->extent], expected, got);
+                 call->entry->ports[solve->input].name, TABLE_OF(call)->extent_names[solve->extent], expected,
+                 got);
     return -1;
 }
 
@@ -431,13 +442,13 @@ static int find_dim(Call *call, const Solve *solve, ptrdiff_t size)
 {
     ptrdiff_t *dim = &call->dim[solve->dim];
     *dim = 0;
-    const int128 base = extent_value(solve->extent, call->dim);
+    const int128 base = TABLE_OF(call)->extent_value(solve->extent, call->dim);
     *dim = 1;
-    const int128 step = extent_value(solve->extent, call->dim) - base;
+    const int128 step = TABLE_OF(call)->extent_value(solve->extent, call->dim) - base;
     *dim = -1;
     if (step == 0 && size == base) {
         char expected[80];
-        snprintf(expected, sizeof expected, " that tells %.50s", EXTENT_NAMES[solve->dim]);
+        snprintf(expected, sizeof expected, " that tells %.50s", TABLE_OF(call)->extent_names[solve->dim]);
         return refuse_extent(call, solve, expected, size);
     }
     if (step == 0 || (size - base) % step != 0 || (size - base) / step < 0) {
@@ -458,7 +469,7 @@ static int solve_dims(Call *call)
         if (solve->dim >= 0 && find_dim(call, solve, size) < 0) {
             return -1;
         }
-        const int128 value = extent_value(solve->extent, call->dim);
+        const int128 value = TABLE_OF(call)->extent_value(solve->extent, call->dim);
         if (value != size) {
             char expected[80];
             snprintf(expected, sizeof expected, " = %lld", (long long)value);
@@ -473,10 +484,10 @@ static int check_bounds(const Call *call)
 {
     for (int k = 0; k < call->entry->bound_count; k++) {
         const Bound *bound = &call->entry->bounds[k];
-        const int128 value = extent_value(bound->extent, call->dim);
+        const int128 value = TABLE_OF(call)->extent_value(bound->extent, call->dim);
         if (value < bound->least) {
             PyErr_Format(PyExc_ValueError, "%s: expected %s of at least %zd, got %lld", call->function,
-                         EXTENT_NAMES[bound->extent], bound->least, (long long)value);
+                         TABLE_OF(call)->extent_names[bound->extent], bound->least, (long long)value);
             return -1;
         }
         if (value > MAX_BYTES) {

@@ -24,20 +24,21 @@ typedef struct {
     ptrdiff_t dim[DIMS];
     char *p[MAX_INPUTS + MAX_OUTPUTS + 4];
     Workspace *memory;
-#if !IS_SPLIT
     char *rest;  // room to keep the state but for the parameters
-#endif
 } Held;
 
 #endif
 typedef struct {
     PY_HEAD
+#if IS_SHARED
+    const Table *table;
+#endif
     PyTypeObject *array_type;
     PyObject *weak_references;
     Numpy *numpy;  // in the state of the module, which this object's type keeps alive
     Kernel *const *kernels;
-#if defined(WEIGHTS_FILE)
-    const char *weights;  // in the mapping of the module, which this object's type keeps alive
+#if HAS_WEIGHTS_FILE
+    const char *weights;  // in the mapping of the module, which this object's type keeps alive; else NULL
 #endif
     Workspace *workspaces;  // free ones
     Threads *threads;       // NULL before the first long call
@@ -51,8 +52,7 @@ typedef struct {
     _Atomic int process;  // that the locks are of
     char *state;
     PyObject *memory;  // the Array that the state lies in
-#define MEMBER(name, doc, make) PyObject *name;
-    ATTRIBUTES(MEMBER)
+    PyObject *attributes[ATTRIBUTE_COUNT];  // NULL where it has no such one
 #endif
 #if HAS_ACCUMULATE
     Held held;
@@ -61,11 +61,11 @@ typedef struct {
 
 static const char *weights_at(const Model *self, ptrdiff_t offset)
 {
-#if defined(WEIGHTS_FILE)
-    return self->weights + offset;
+#if HAS_WEIGHTS_FILE
+    const char *own = TABLE_OF(self)->weights;
+    return (own != NULL ? own : self->weights) + offset;
 #else
-    (void)self;
-    return (const char *)WEIGHTS + offset;
+    return TABLE_OF(self)->weights + offset;
 #endif
 }
 
@@ -141,6 +141,12 @@ static ptrdiff_t round_up(ptrdiff_t bytes)
 }
 
 #if HAS_STATE
+// Whether a model has a state.
+static bool is_stateful(const Model *self)
+{
+    return TABLE_OF(self)->slots != NULL;
+}
+
 // Take the lock, behind those who wait for it already; without the GIL.
 static void wait_for_state(Model *self)
 {
@@ -170,6 +176,9 @@ static void renew_locks(Model *self, bool has_lock)
 // Whoever holds the lock runs no Python code, so it is always given back.
 static void lock_state(Model *self)
 {
+    if (!is_stateful(self)) {
+        return;
+    }
 #if defined(MLAOT_ABI3T)
     renew_locks(self, false);
 #endif
@@ -183,7 +192,9 @@ static void lock_state(Model *self)
 
 static void unlock_state(Model *self)
 {
-    PyThread_release_lock(self->lock);
+    if (is_stateful(self)) {
+        PyThread_release_lock(self->lock);
+    }
 }
 #else
 // Nothing in this model is ever written, so that calls need no lock.
@@ -243,7 +254,9 @@ static void run_kernel(Model *self, const Entry *entry, int phase, int128 work, 
         return;
     }
 #if HAS_STATE
-    renew_locks(self, true);
+    if (is_stateful(self)) {
+        renew_locks(self, true);
+    }
 #endif
     PyThreadState *thread = PyEval_SaveThread();
     kernel(p, dim);

@@ -10,7 +10,11 @@
 #include "runtime/weights.c"
 
 typedef struct {
+#if IS_SHARED
+    const Table *table;
+#endif
     PyTypeObject *array_type, *model_type;
+    const PyGetSetDef *attributes;  // of models
 #if defined(MLAOT_ABI3T)
     PyObject *_Atomic model;  // what the module's own functions work on; NULL before the first of these
 #else
@@ -18,46 +22,35 @@ typedef struct {
 #endif
     int isa;
     Numpy numpy;
-#if defined(WEIGHTS_FILE)
-    Py_buffer weights;  // the mapping of the file
+#if HAS_WEIGHTS_FILE
+    Py_buffer weights;  // the mapping of the file, where there is one
 #endif
 } State;
 
-#define ENTRY_METHOD(name)                                                   \
-    static PyObject *method_##name(PyObject *self, FAST_PARAMETERS)          \
-    {                                                                        \
-        return call_entry(PY_BODY(self), &ENTRIES[ENTRY_##name], FAST_ARGUMENTS); \
-    }
-ENTRY_METHODS(ENTRY_METHOD)
-
+// Serve a call of the method of an entry.
+static PyObject *serve(PyObject *self, int number, FAST_PARAMETERS)
+{
+    Model *model = PY_BODY(self);
+    const Entry *entry = &TABLE_OF(model)->entries[number];
 #if HAS_ACCUMULATE
-// Without arguments these two serve what set_input() stored.
-#define HELD_METHOD(name)                                                                       \
-    static PyObject *method_##name(PyObject *self, FAST_PARAMETERS)                             \
-    {                                                                                           \
-        if (count == 0 && names == NULL && is_held(PY_BODY(self), &ENTRIES[ENTRY_##name])) {    \
-            return name##_held(PY_BODY(self));                                                  \
-        }                                                                                       \
-        return call_entry(PY_BODY(self), &ENTRIES[ENTRY_##name], FAST_ARGUMENTS);               \
+    if (entry->held != NOT_HELD && count == 0 && names == NULL && is_held(model, entry)) {
+        return entry->held == FORWARD_HELD ? forward_held(model) : loss_held(model);
     }
-HELD_METHODS(HELD_METHOD)
 #endif
+    return call_entry(model, entry, FAST_ARGUMENTS);
+}
 
 static int model_traverse(PyObject *self, visitproc visit, void *arg)
 {
     const Model *model = PY_BODY(self);
     int stop = visit_type(self, visit, arg);
-    PyObject *const members[] = {
-        (PyObject *)model->array_type,
+    stop = stop == 0 ? visit_member((PyObject *)model->array_type, visit, arg) : stop;
 #if HAS_STATE
-        model->memory,
-#define VISITED(name, doc, make) model->name,
-        ATTRIBUTES(VISITED)
-#endif
-    };
-    for (size_t k = 0; stop == 0 && k < sizeof members / sizeof *members; k++) {
-        stop = visit_member(members[k], visit, arg);
+    stop = stop == 0 ? visit_member(model->memory, visit, arg) : stop;
+    for (int k = 0; stop == 0 && k < ATTRIBUTE_COUNT; k++) {
+        stop = visit_member(model->attributes[k], visit, arg);
     }
+#endif
     return stop;
 }
 
@@ -76,8 +69,9 @@ static void model_dealloc(PyObject *self)
     PyMem_Free(model->held.memory);
 #endif
 #if HAS_STATE
-#define RELEASE(name, doc, make) release(model->name);
-    ATTRIBUTES(RELEASE)
+    for (int k = 0; k < ATTRIBUTE_COUNT; k++) {
+        release(model->attributes[k]);
+    }
     if (model->lock != NULL) {
         PyThread_free_lock(model->lock);
     }
@@ -98,16 +92,20 @@ static PyObject *model_make(State *state)
     }
     Model *model = PY_BODY(object);
     memset((char *)model + offsetof(Model, array_type), 0, sizeof *model - offsetof(Model, array_type));
+    const Table *table = TABLE_OF(state);
+#if IS_SHARED
+    model->table = table;
+#endif
     model->array_type = state->array_type;
     Py_IncRef((PyObject *)model->array_type);
     model->numpy = &state->numpy;
-    model->kernels = ISAS[state->isa].kernels;
-#if defined(WEIGHTS_FILE)
-    model->weights = (const char *)state->weights.buf + DIGEST_BYTES;
+    model->kernels = table->isas[state->isa].kernels;
+#if HAS_WEIGHTS_FILE
+    model->weights = state->weights.buf != NULL ? (const char *)state->weights.buf + DIGEST_BYTES : NULL;
 #endif
-    model->wanted = THREADS;
+    model->wanted = table->threads;
 #if HAS_STATE
-    if (make_state(model) < 0) {
+    if (is_stateful(model) && make_state(model) < 0) {
         PyObject_GC_Track(object);
         Py_DecRef(object);
         return NULL;
@@ -126,69 +124,43 @@ static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *names)
     return model_make(PyType_GetModuleState(type));
 }
 
-#if !HAS_STATE
-static PyObject *refuse_state(PyObject *self, PyObject *state)
-{
-    (void)self;
-    (void)state;
-    PyErr_SetString(PyExc_TypeError, "the weights of " MODULE_NAME " are frozen; for others build it with frozen = false"
-                                     " in its table [tool.mlaot.models.<name>]");
-    return NULL;
-}
-
-#endif
 // What pickle and copy make another instance of: where there is a state, the file that save() writes.
 static PyObject *model_reduce(PyObject *self, PyObject *unused)
 {
     (void)unused;
 #if HAS_STATE
-    return Py_BuildValue("O()N", PY_TYPE(self), pack_tensors(PY_BODY(self)));
-#else
-    return Py_BuildValue("O()", PY_TYPE(self));
+    if (is_stateful(PY_BODY(self))) {
+        return Py_BuildValue("O()N", PY_TYPE(self), pack_tensors(PY_BODY(self)));
+    }
 #endif
+    return Py_BuildValue("O()", PY_TYPE(self));
 }
 
-static const PyMethodDef MODEL_METHODS[] = {
-#define METHOD_ROW(convention, name, signature, doc)                                       \
-    {#name, (PyCFunction)(void (*)(void))method_##name, convention##_FLAGS,               \
-     #name "($self" signature ")\n--\n\n" doc},
-    METHODS(METHOD_ROW)
-    {"__reduce__", model_reduce, METH_NOARGS, "__reduce__($self, /)\n--\n\nFor pickle and copy."},
-#if !HAS_STATE
-    {"__setstate__", refuse_state, METH_O, "__setstate__($self, state, /)\n--\n\nRaises TypeError: there is no state."},
-#else
-    {"__setstate__", model_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nFor pickle and copy."},
+// What pickle and copy do with what model_reduce() gave.
+static PyObject *model_setstate(PyObject *self, PyObject *state)
+{
+    (void)state;
+#if HAS_STATE
+    if (is_stateful(PY_BODY(self))) {
+        return unpack_state(self, state);
+    }
 #endif
-    {NULL, NULL, 0, NULL},
-};
+    return PyErr_Format(PyExc_TypeError, "the weights of %s are frozen; for others build it with frozen = false"
+                        " in its table [tool.mlaot.models.<name>]", TABLE_OF((Model *)PY_BODY(self))->name);
+}
 
 #if HAS_STATE
-static const PyGetSetDef MODEL_ATTRIBUTES[] = {
-#define ATTRIBUTE_ROW(name, doc, make) {#name, model_attribute, NULL, doc, (void *)offsetof(Model, name)},
-    ATTRIBUTES(ATTRIBUTE_ROW)
-    {NULL, NULL, NULL, NULL, NULL},
-};
+static PyObject *model_attribute(PyObject *self, void *number)
+{
+    const Model *model = PY_BODY(self);
+    PyObject *attribute = model->attributes[(uintptr_t)number];
+    Py_IncRef(attribute);
+    return attribute;
+}
 
 #endif
 // Where CPython keeps the list of weak references: a read-only Py_ssize_t.
 static const PyMemberDef MODEL_MEMBERS[] = {
     {"__weaklistoffset__", 19, offsetof(Model, weak_references), 1 | PY_OFFSET_FLAG, NULL},
     {NULL, 0, 0, 0, NULL},
-};
-
-static const PyType_Slot MODEL_SLOTS[] = {
-    {Py_tp_doc, "Model()\n--\n\n" MODEL_DOC},
-    {Py_tp_new, (void *)model_new},
-    {Py_tp_dealloc, (void *)model_dealloc},
-    {Py_tp_traverse, (void *)model_traverse},
-    {Py_tp_methods, (void *)MODEL_METHODS},
-    {Py_tp_members, (void *)MODEL_MEMBERS},
-#if HAS_STATE
-    {Py_tp_getset, (void *)MODEL_ATTRIBUTES},
-#endif
-    {0, NULL},
-};
-
-static const PyType_Spec MODEL_SPEC = {
-    MODULE_NAME ".Model", PY_BASIC_SIZE(Model), 0, Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, MODEL_SLOTS,
 };

@@ -30,35 +30,33 @@ static PyObject *default_model(PyObject *module)
         return model;
     }
     if (state->model_type == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "module " MODULE_NAME " is being unloaded");
-        return NULL;
+        return PyErr_Format(PyExc_RuntimeError, "module %s is being unloaded", TABLE_OF(state)->name);
     }
     PyObject *made = model_make(state);
     return made == NULL ? NULL : keep_model(state, made);
 }
 
-#define FUNCTION(convention, name, signature, doc)                                          \
-    static PyObject *function_##name(PyObject *module, convention##_PARAMETERS)             \
-    {                                                                                       \
-        PyObject *model = default_model(module);                                            \
-        return model == NULL ? NULL : method_##name(model, convention##_ARGUMENTS);         \
-    }
-METHODS(FUNCTION)
-
 #if HAS_STATE
 // What Python asks for names that the module does not have: an attribute of that instance, which it has from then on.
+// The import system asks before the module is filled.
 static PyObject *module_getattr(PyObject *module, PyObject *name)
 {
-    const PyGetSetDef *known = MODEL_ATTRIBUTES;
+    const State *state = PyModule_GetState(module);
+    const PyGetSetDef *known = state == NULL ? NULL : state->attributes;
     if ((PyType_GetFlags(PY_TYPE(name)) & Py_TPFLAGS_UNICODE_SUBCLASS) == 0) {
         PyErr_SetString(PyExc_TypeError, "__getattr__: expected a str");
         return NULL;
     }
-    while (known->name != NULL && PyUnicode_CompareWithASCIIString(name, known->name) != 0) {
+    while (known != NULL && known->name != NULL && PyUnicode_CompareWithASCIIString(name, known->name) != 0) {
         known++;
     }
-    if (known->name == NULL) {
-        return PyErr_Format(PyExc_AttributeError, "module '" MODULE_NAME "' has no attribute '%U'", name);
+    if (known == NULL || known->name == NULL) {
+        PyObject *own = PyModule_GetNameObject(module);
+        if (own != NULL) {
+            PyErr_Format(PyExc_AttributeError, "module '%U' has no attribute '%U'", own, name);
+        }
+        release(own);
+        return NULL;
     }
     PyObject *model = default_model(module), *value = model == NULL ? NULL : known->get(model, known->closure);
     if (value != NULL && PyModule_AddObjectRef(module, known->name, value) < 0) {
@@ -72,8 +70,9 @@ static PyObject *module_getattr(PyObject *module, PyObject *name)
 static PyObject *module_dir(PyObject *module, PyObject *unused)
 {
     (void)unused;
+    const State *state = PyModule_GetState(module);
     PyObject *names = PyObject_CallMethod(PyModule_GetDict(module), "copy", NULL);
-    for (const PyGetSetDef *known = MODEL_ATTRIBUTES; names != NULL && known->name != NULL; known++) {
+    for (const PyGetSetDef *known = state == NULL ? NULL : state->attributes; names != NULL && known != NULL && known->name != NULL; known++) {
         if (PyDict_SetItemString(names, known->name, Py_None) < 0) {
             release(names);
             names = NULL;
@@ -86,29 +85,30 @@ static PyObject *module_dir(PyObject *module, PyObject *unused)
 
 #endif
 // The best instruction set of this CPU, or the one that the environment variable MLAOT_ISA asks for; -1 with an error.
-static int choose_isa(void)
+static int choose_isa(const Table *table)
 {
     const char *forced = getenv("MLAOT_ISA");  // NOLINT(concurrency-mt-unsafe): nothing here sets it
-    const int best = find_isa(forced == NULL || *forced == 0 ? NULL : forced);
+    const int best = find_isa(table->isas, table->isa_count, forced == NULL || *forced == 0 ? NULL : forced);
     if (best < 0) {
         char names[120] = "";
-        for (int k = 0; k < ISA_COUNT; k++) {
-            if (has_isa(k)) {
+        for (int k = 0; k < table->isa_count; k++) {
+            if (has_isa(&table->isas[k])) {
                 const size_t n = strlen(names);
-                snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "", ISAS[k].name);
+                snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
+                         table->isas[k].name);
             }
         }
-        PyErr_Format(PyExc_ImportError, MODULE_NAME ": expected MLAOT_ISA to be one of %s on this CPU, got '%.50s'",
+        PyErr_Format(PyExc_ImportError, "%s: expected MLAOT_ISA to be one of %s on this CPU, got '%.50s'", table->name,
                      names, forced != NULL ? forced : "");
     }
     return best;
 }
 
-static PyObject *isa_names(void)
+static PyObject *isa_names(const Table *table)
 {
-    PyObject *names = PyList_New(ISA_COUNT);
-    for (int k = 0; names != NULL && k < ISA_COUNT; k++) {
-        PyObject *name = PyUnicode_FromString(ISAS[k].name);
+    PyObject *names = PyList_New(table->isa_count);
+    for (int k = 0; names != NULL && k < table->isa_count; k++) {
+        PyObject *name = PyUnicode_FromString(table->isas[k].name);
         if (name == NULL || PyList_SetItem(names, k, name) < 0) {
             release(names);
             names = NULL;
@@ -130,11 +130,12 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
 static PyObject *module_info(PyObject *module, PyObject *unused)
 {
     (void)unused;
-    PyObject *json = PyImport_ImportModule("json");
-    PyObject *info = json == NULL ? NULL : PyObject_CallMethod(json, "loads", "s", INFO);
     const State *state = PyModule_GetState(module);
-    PyObject *isas = info == NULL ? NULL : isa_names();
-    PyObject *isa = isas == NULL ? NULL : PyUnicode_FromString(ISAS[state->isa].name);
+    const Table *table = TABLE_OF(state);
+    PyObject *json = PyImport_ImportModule("json");
+    PyObject *info = json == NULL ? NULL : PyObject_CallMethod(json, "loads", "s", table->info);
+    PyObject *isas = info == NULL ? NULL : isa_names(table);
+    PyObject *isa = isas == NULL ? NULL : PyUnicode_FromString(table->isas[state->isa].name);
     const bool known = isa != NULL && PyDict_SetItemString(info, "isas", isas) == 0
         && PyDict_SetItemString(info, "isa", isa) == 0;
     release(json);
@@ -147,29 +148,6 @@ static PyObject *module_info(PyObject *module, PyObject *unused)
     return info;
 }
 
-static const PyMethodDef MODULE_METHODS[] = {
-#define FUNCTION_ROW(convention, name, signature, doc)                                     \
-    {#name, (PyCFunction)(void (*)(void))function_##name, convention##_FLAGS,             \
-     #name "($module" signature ")\n--\n\n" doc},
-    METHODS(FUNCTION_ROW)
-#if HAS_SESSION
-    {"InferenceSession", (PyCFunction)(void (*)(void))module_session, METH_VARARGS | METH_KEYWORDS,
-     "InferenceSession($module, /, *args, **options)\n--\n\nA Model, in place of a session of onnxruntime: the file and"
-     " the options are not looked at."},
-#endif
-#if HAS_STATE
-    {"__getattr__", module_getattr, METH_O, "__getattr__($module, name, /)\n--\n\nAn attribute of the instance behind"
-     " the module's functions, which is made then."},
-    {"__dir__", module_dir, METH_NOARGS, "__dir__($module, /)\n--\n\nAll names of the module."},
-#endif
-    {"info", module_info, METH_NOARGS,
-     "info($module, /)\n--\n\nWhat this model is: names, shapes, sizes, instruction sets."},
-    {"selftest", module_selftest, METH_NOARGS,
-     "selftest($module, /)\n--\n\nReplay the golden vectors; the largest error by instruction set, as a share of its"
-     " bound. Raises RuntimeError where one is missed."},
-    {NULL, NULL, 0, NULL},
-};
-
 static int add_type(PyObject *module, const PyType_Spec *spec, PyTypeObject **type)
 {
     *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
@@ -179,28 +157,54 @@ static int add_type(PyObject *module, const PyType_Spec *spec, PyTypeObject **ty
     return *type == NULL ? -1 : PyModule_AddType(module, *type);
 }
 
-static int module_exec(PyObject *module)
+// Make the two types, the second of which has the methods and attributes of the module's models.
+static int add_types(PyObject *module, State *state, const PyMethodDef *methods)
+{
+    const Table *table = TABLE_OF(state);
+    const PyType_Spec array = {
+        table->array_name, PY_BASIC_SIZE(Array), PY_ITEM_SIZE,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, ARRAY_SLOTS,
+    };
+    const PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)table->model_doc},
+        {Py_tp_new, (void *)model_new},
+        {Py_tp_dealloc, (void *)model_dealloc},
+        {Py_tp_traverse, (void *)model_traverse},
+        {Py_tp_members, (void *)MODEL_MEMBERS},
+        {Py_tp_methods, (void *)methods},
+        {state->attributes != NULL ? Py_tp_getset : 0, (void *)state->attributes},
+        {0, NULL},
+    };
+    const PyType_Spec model = {
+        table->model_name, PY_BASIC_SIZE(Model), 0, Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, slots,
+    };
+    if (add_type(module, &array, &state->array_type) < 0) {
+        return -1;
+    }
+    return add_type(module, &model, &state->model_type);
+}
+
+// Fill a new module. The methods and the attributes are those of its models.
+static int module_exec(PyObject *module, const Table *table, const PyMethodDef *methods, const PyGetSetDef *attributes)
 {
     State *state = PyModule_GetState(module);
-    state->isa = choose_isa();
+#if IS_SHARED
+    state->table = table;
+#endif
+    state->attributes = attributes;
+    state->isa = choose_isa(table);
     if (state->isa < 0) {
         return -1;
     }
-#if defined(WEIGHTS_FILE)
-    if (map_weights(module, &state->weights) < 0) {
+#if HAS_WEIGHTS_FILE
+    if (table->weights == NULL && map_weights(table, module, &state->weights) < 0) {
         return -1;
     }
 #endif
-    if (add_type(module, &ARRAY_SPEC, &state->array_type) < 0 ||
-        add_type(module, &MODEL_SPEC, &state->model_type) < 0) {
+    if (add_types(module, state, methods) < 0) {
         return -1;
     }
-#if defined(MODULE_VERSION)
-    if (PyModule_AddStringConstant(module, "__version__", MODULE_VERSION) < 0) {
-        return -1;
-    }
-#endif
-    return 0;
+    return table->version == NULL ? 0 : PyModule_AddStringConstant(module, "__version__", table->version);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -230,62 +234,7 @@ static int module_clear(PyObject *module)
 static void module_free(void *module)
 {
     module_clear(module);
-#if defined(WEIGHTS_FILE)
+#if HAS_WEIGHTS_FILE
     PyBuffer_Release(&((State *)PyModule_GetState(module))->weights);
 #endif
 }
-
-#if defined(MLAOT_ABI3T)
-// For interpreters with a GIL and without, from CPython 3.15 on.
-static const PyABIInfo ABI = {1, 0, PyABIInfo_STABLE | PyABIInfo_GIL | PyABIInfo_FREETHREADED, 0x030f0000, 0x030f0000};
-
-static const PySlot SLOTS_3_15[] = {
-    {Py_mod_abi, PySlot_STATIC, 0, {.data = &ABI}},
-    {Py_mod_name, PySlot_STATIC, 0, {.data = MODULE_NAME}},
-    {Py_mod_doc, PySlot_STATIC, 0, {.data = MODULE_DOC}},
-    {Py_mod_methods, PySlot_STATIC, 0, {.data = MODULE_METHODS}},
-    {Py_mod_state_size, 0, 0, {.size = sizeof(State)}},
-    {Py_mod_state_traverse, 0, 0, {.function = (void (*)(void))module_traverse}},
-    {Py_mod_state_clear, 0, 0, {.function = (void (*)(void))module_clear}},
-    {Py_mod_state_free, 0, 0, {.function = (void (*)(void))module_free}},
-    {Py_mod_exec, 0, 0, {.function = (void (*)(void))module_exec}},
-    {Py_mod_multiple_interpreters, 0, 0, {.size = 2}},  // with a GIL of their own
-    {Py_mod_gil, 0, 0, {.size = 1}},                    // not used
-    {0, 0, 0, {NULL}},
-};
-
-PY_INIT const PySlot *MODULE_EXPORT(void);
-
-PY_INIT const PySlot *MODULE_EXPORT(void)
-{
-    return SLOTS_3_15;
-}
-#else
-// The slot for interpreters with a GIL of their own exists from CPython 3.12 on.
-static const PyModuleDef_Slot SLOTS_3_11[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};
-static const PyModuleDef_Slot SLOTS_3_12[] = {
-    {Py_mod_exec, (void *)module_exec},
-    {Py_mod_multiple_interpreters, (void *)2},
-    {0, NULL},
-};
-
-// CPython keeps its notes in this struct; it is the only static data that is ever written.
-static PyModuleDef DEFINITION = {
-    .base = {.references = 1},
-    .name = MODULE_NAME,
-    .doc = MODULE_DOC,
-    .state_bytes = sizeof(State),
-    .methods = MODULE_METHODS,
-    .traverse = module_traverse,
-    .clear = module_clear,
-    .free = module_free,
-};
-
-PY_INIT PyObject *MODULE_INIT(void);
-
-PY_INIT PyObject *MODULE_INIT(void)
-{
-    DEFINITION.slots = Py_Version >= 0x030c0000 ? SLOTS_3_12 : SLOTS_3_11;
-    return PyModuleDef_Init(&DEFINITION);
-}
-#endif

@@ -10,17 +10,18 @@
 static ptrdiff_t scalar_element(const Model *self, ptrdiff_t i)
 {
     int32_t run[3];
-    int low = 0, high = SCALAR_RUNS;
+    const Table *table = TABLE_OF(self);
+    int low = 0, high = table->scalar_runs;
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        memcpy(run, weights_at(self, SCALARS_AT + 12 * middle), 12);
+        memcpy(run, weights_at(self, table->scalars_at + 12 * middle), 12);
         if (run[0] <= i) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    memcpy(run, weights_at(self, SCALARS_AT + 12 * low), 12);
+    memcpy(run, weights_at(self, table->scalars_at + 12 * low), 12);
     return run[1] + (i - run[0]) * run[2];
 }
 
@@ -29,37 +30,40 @@ static PyObject *scalar_at(PyObject *self, PyObject *number, ptrdiff_t region)
 {
     Model *model = PY_BODY(self);
     const Py_ssize_t i = PyNumber_AsSsize_t(number, PyExc_IndexError);
+    const Table *table = TABLE_OF(model);
+    const ptrdiff_t size = DTYPES[table->flat_dtype].size;
     char value[8];
     if (i == -1 && PyErr_Occurred() != NULL) {
         return NULL;
     }
-    if (i < 0 || i >= SCALARS) {
-        return PyErr_Format(PyExc_IndexError, "expected a parameter from 0 to %d, got %zd", SCALARS - 1, i);
+    if (i < 0 || i >= table->scalars) {
+        return PyErr_Format(PyExc_IndexError, "expected a parameter from 0 to %d, got %zd", table->scalars - 1, i);
     }
     const ptrdiff_t element = scalar_element(model, i);
     lock_state(model);
-    memcpy(value, model->state + region + element * DTYPES[FLAT_DTYPE].size, (size_t)DTYPES[FLAT_DTYPE].size);
+    memcpy(value, model->state + region + element * size, (size_t)size);
     unlock_state(model);
-    return element_get(FLAT_DTYPE, value);
+    return element_get(table->flat_dtype, value);
 }
 
 static PyObject *method_data(PyObject *self, PyObject *i)
 {
-    return scalar_at(self, i, PARAMETERS_AT);
+    return scalar_at(self, i, TABLE_OF((Model *)PY_BODY(self))->parameters_at);
 }
 
 static PyObject *method_grad(PyObject *self, PyObject *i)
 {
-    return scalar_at(self, i, GRADIENTS_AT);
+    return scalar_at(self, i, TABLE_OF((Model *)PY_BODY(self))->gradients_at);
 }
 
 #endif
 // A read-only mapping from name to Array, of the slots of one kind or (`gradients`) of their gradients.
 static PyObject *make_mapping(const Model *self, int kind, bool gradients)
 {
+    const Table *table = TABLE_OF(self);
     PyObject *dict = PyDict_New();
-    for (int k = 0; dict != NULL && k < SLOT_COUNT; k++) {
-        const Slot *slot = &SLOTS[k];
+    for (int k = 0; dict != NULL && k < table->slot_count; k++) {
+        const Slot *slot = &table->slots[k];
         if (slot->kind != kind) {
             continue;
         }
@@ -81,8 +85,10 @@ static PyObject *make_mapping(const Model *self, int kind, bool gradients)
 #if HAS_GRADIENTS
 static PyObject *make_flat(const Model *self, ptrdiff_t offset)
 {
-    const ptrdiff_t count = FLAT_COUNT, stride = DTYPES[FLAT_DTYPE].size;
-    return array_view(self->array_type, self->memory, FLAT_DTYPE, 1, &count, &stride, self->state + offset);
+    const int dtype = TABLE_OF(self)->flat_dtype;
+    const ptrdiff_t stride = DTYPES[dtype].size;
+    return array_view(self->array_type, self->memory, dtype, 1, &TABLE_OF(self)->flat_count, &stride,
+                      self->state + offset);
 }
 
 #endif
@@ -94,8 +100,8 @@ static void free_state(PyObject *capsule)
 // The memory of the state, on a 64-byte boundary. Zeros that nobody writes, as of gradients, take no pages.
 static PyObject *make_memory(const Model *self)
 {
-    const ptrdiff_t bytes = STATE_BYTES, step = 1;
-    char *memory = PyMem_Calloc(1, STATE_BYTES + 64 + 512);
+    const ptrdiff_t bytes = TABLE_OF(self)->state_bytes, step = 1;
+    char *memory = PyMem_Calloc(1, (size_t)bytes + 64 + 512);
     PyObject *capsule = memory == NULL ? PyErr_NoMemory() : PyCapsule_New(memory, NULL, free_state);
     if (capsule == NULL) {
         PyMem_Free(memory);
@@ -107,14 +113,50 @@ static PyObject *make_memory(const Model *self)
     return array;
 }
 
+// Whether a model has slots of a kind.
+static bool has_slots(const Table *table, int kind)
+{
+    int k = 0;
+    while (k < table->slot_count && table->slots[k].kind != kind) {
+        k++;
+    }
+    return k < table->slot_count;
+}
+
+// Make the attributes that a model has; -1 with an error.
+static int make_attributes(Model *self)
+{
+    const Table *table = TABLE_OF(self);
+    PyObject **at = self->attributes;
+    bool made = true;
+    if (has_slots(table, PARAMETER)) {
+        at[AT_parameters] = make_mapping(self, PARAMETER, false);
+        made = at[AT_parameters] != NULL;
+    }
+#if HAS_GRADIENTS
+    if (made && table->flat_count > 0) {
+        at[AT_gradients] = make_mapping(self, PARAMETER, true);
+        at[AT_flat_parameters] = make_flat(self, table->parameters_at);
+        at[AT_flat_gradients] = make_flat(self, table->gradients_at);
+        made = at[AT_gradients] != NULL && at[AT_flat_parameters] != NULL && at[AT_flat_gradients] != NULL;
+    }
+#endif
+    if (made && has_slots(table, BUFFER)) {
+        at[AT_buffers] = make_mapping(self, BUFFER, false);
+        made = at[AT_buffers] != NULL;
+    }
+    return made ? 0 : -1;
+}
+
 static int make_state(Model *self)
 {
+    const Table *table = TABLE_OF(self);
     self->memory = make_memory(self);
     if (self->memory == NULL) {
         return -1;
     }
     self->state = ((Array *)PY_BODY(self->memory))->data;
-    memcpy(self->state, weights_at(self, INITIAL_AT), INITIAL_BYTES);
+    memcpy(self->state, weights_at(self, table->initial_at), (size_t)table->initial_bytes);
     self->process = process_id();
     self->lock = PyThread_allocate_lock();
     self->turn = PyThread_allocate_lock();
@@ -122,12 +164,6 @@ static int make_state(Model *self)
         PyErr_NoMemory();
         return -1;
     }
-#define MAKE_MEMBER(name, doc, make) \
-    self->name = make;               \
-    if (self->name == NULL) {        \
-        return -1;                   \
-    }
-    ATTRIBUTES(MAKE_MEMBER)
-    return 0;
+    return make_attributes(self);
 }
 #endif

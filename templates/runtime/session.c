@@ -31,16 +31,14 @@ static PyObject *described(const char *text)
 
 static PyObject *method_get_inputs(PyObject *self, PyObject *unused)
 {
-    (void)self;
     (void)unused;
-    return described(INPUTS);
+    return described(TABLE_OF((Model *)PY_BODY(self))->session->inputs);
 }
 
 static PyObject *method_get_outputs(PyObject *self, PyObject *unused)
 {
-    (void)self;
     (void)unused;
-    return described(OUTPUTS);
+    return described(TABLE_OF((Model *)PY_BODY(self))->session->outputs);
 }
 
 static PyObject *method_get_providers(PyObject *self, PyObject *unused)
@@ -50,17 +48,17 @@ static PyObject *method_get_providers(PyObject *self, PyObject *unused)
     return Py_BuildValue("[s]", "CPUExecutionProvider");
 }
 
-// The inputs by their names; false with an error when one is missing or unknown.
-static bool take_feed(PyObject *feed, const Entry *entry, PyObject **inputs)
+// The inputs by their names in the file; false with an error when one is missing or unknown.
+static bool take_feed(PyObject *feed, const Entry *entry, const char *const *known, PyObject **inputs)
 {
     for (int i = 0; i < entry->inputs; i++) {
-        PyObject *name = PyUnicode_FromString(FILE_NAMES[i]);
+        PyObject *name = PyUnicode_FromString(known[i]);
         inputs[i] = name == NULL ? NULL : PyObject_GetItem(feed, name);
         release(name);
         if (inputs[i] == NULL) {
             if (PyErr_ExceptionMatches(PyExc_KeyError)) {
                 PyErr_Clear();
-                PyErr_Format(PyExc_ValueError, "run: input_feed: no value for the input '%s'", FILE_NAMES[i]);
+                PyErr_Format(PyExc_ValueError, "run: input_feed: no value for the input '%s'", known[i]);
             }
             return false;
         }
@@ -92,13 +90,13 @@ static PyObject *numpy_for(PyObject *const *inputs, int count)
     return found;
 }
 
-// Which output a name means; -1 with an error when none.
-static int output_of(PyObject *name, const Entry *entry)
+// Which of the outputs of these names in the file a name means; -1 with an error when none.
+static int output_of(PyObject *name, const char *const *known, int count)
 {
-    for (int k = 0; k < entry->outputs; k++) {
-        PyObject *known = PyUnicode_FromString(FILE_NAMES[entry->inputs + k]);
-        const int same = known == NULL ? -1 : PyObject_RichCompareBool(known, name, Py_EQ);
-        release(known);
+    for (int k = 0; k < count; k++) {
+        PyObject *other = PyUnicode_FromString(known[k]);
+        const int same = other == NULL ? -1 : PyObject_RichCompareBool(other, name, Py_EQ);
+        release(other);
         if (same != 0) {
             return same < 0 ? -1 : k;
         }
@@ -142,7 +140,8 @@ static PyObject *run_argument(PyObject *args, PyObject *named, Py_ssize_t place,
 
 static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
 {
-    const Entry *entry = &ENTRIES[ENTRY_forward];
+    const Table *table = TABLE_OF((Model *)PY_BODY(self));
+    const Entry *entry = &table->entries[table->forward];
     PyObject *inputs[MAX_INPUTS] = {NULL}, *list = NULL;
     PyObject *names = run_argument(args, named, 0, "output_names");
     PyObject *feed = names == NULL ? NULL : run_argument(args, named, 1, "input_feed");
@@ -157,14 +156,14 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
         return NULL;
     }
     PyObject *results = NULL, *numpy = NULL;
-    if (take_feed(feed, entry, inputs)) {
+    if (take_feed(feed, entry, table->session->names, inputs)) {
         results = call_entry(PY_BODY(self), entry, inputs, entry->inputs, NULL);
         numpy = results == NULL ? NULL : numpy_for(inputs, entry->inputs);
         list = results == NULL ? NULL : PyList_New(count);
     }
     for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
         PyObject *name = all ? NULL : PySequence_GetItem(names, i);
-        const int k = all ? (int)i : name == NULL ? -1 : output_of(name, entry);
+        const int k = all ? (int)i : name == NULL ? -1 : output_of(name, table->session->names + entry->inputs, entry->outputs);
         PyObject *result = k < 0 ? NULL : result_of(results, entry, k);
         if (result != NULL && numpy != NULL) {
             PyObject *array = PyObject_CallFunction(numpy, "O", result);

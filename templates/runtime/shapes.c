@@ -7,14 +7,14 @@
 #include "runtime/types.h"
 
 // A number of a table: itself, or an extent of named dims.
-static ptrdiff_t extent_at(ptrdiff_t written, const ptrdiff_t *dim)
+static ptrdiff_t extent_at(const Table *table, ptrdiff_t written, const ptrdiff_t *dim)
 {
-    return written < 0 ? (ptrdiff_t)extent_value((int)(-1 - written), dim) : written;
+    return written < 0 ? (ptrdiff_t)table->extent_value((int)(-1 - written), dim) : written;
 }
 
-static ptrdiff_t port_extent(const Port *port, int d, const ptrdiff_t *dim)
+static ptrdiff_t port_extent(const Table *table, const Port *port, int d, const ptrdiff_t *dim)
 {
-    return extent_at(port->shape[d], dim);
+    return extent_at(table, port->shape[d], dim);
 }
 
 // The bytes of a dense array; false when they do not fit.
@@ -94,14 +94,16 @@ static void copy_strided(int dtype, int rank, const ptrdiff_t *shape, char *to, 
 // "float32[batch, 784]"
 typedef struct { char text[240]; } Words;
 
-static Words type_words(const char *dtype, int rank, const ptrdiff_t *shape)
+// A table is needed where the shape has named dims only.
+static Words type_words(const Table *table, const char *dtype, int rank, const ptrdiff_t *shape)
 {
     Words words;
     int n = snprintf(words.text, sizeof words.text, "%s%s", dtype, rank > 0 ? "[" : "");
     for (int d = 0; d < rank && n < 200; d++) {
         const char *end = d + 1 < rank ? ", " : "]";
         if (shape[d] < 0) {
-            n += snprintf(words.text + n, sizeof words.text - (size_t)n, "%s%s", EXTENT_NAMES[-1 - shape[d]], end);
+            n += snprintf(words.text + n, sizeof words.text - (size_t)n, "%s%s", table->extent_names[-1 - shape[d]],
+                          end);
         } else {
             n += snprintf(words.text + n, sizeof words.text - (size_t)n, "%lld%s", (long long)shape[d], end);
         }

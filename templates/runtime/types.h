@@ -1,5 +1,6 @@
-// What the rendered table of a module is made of. Before it includes this file, the table defines its numbers, what the
-// module has (HAS_STATE and so on: 0 or 1), and how it is called (MODULE_NAME, ..).
+// What the rendered table of a module is made of. What has one module only defines before it includes this file how
+// large the parts of its table are, and what the module has (HAS_STATE and so on: 0 or 1). A runtime that several modules
+// share, and their tables, include limits.h instead.
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +15,7 @@ enum { F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL };
 
 // Kinds: f (floating point), i (signed), u (unsigned), b (bool). Buffers: the format that we give, and the letters that
 // we take where the size is right, too; no buffer holds bfloat16. Last the names and codes of safetensors and DLPack.
-static const struct { const char *name; char kind; ptrdiff_t size; const char *format, *letters, *tensor; uint8_t code; }
+__attribute__((unused)) static const struct { const char *name; char kind; ptrdiff_t size; const char *format, *letters, *tensor; uint8_t code; }
 DTYPES[] = {
     [F16] = {"float16", 'f', 2, "e", "e", "F16", 2}, [BF16] = {"bfloat16", 'f', 2, NULL, "", "BF16", 4},
     [F32] = {"float32", 'f', 4, "f", "f", "F32", 2}, [F64] = {"float64", 'f', 8, "d", "d", "F64", 2},
@@ -69,6 +70,9 @@ typedef struct {
 #if HAS_NAMED
     bool named;  // the outputs are returned in a dict
 #endif
+#if HAS_ACCUMULATE
+    int held;
+#endif
     int kernel;
     ptrdiff_t tile;  // rows of the batch at a time; 0: all
 #if HAS_REFUSALS
@@ -80,6 +84,9 @@ typedef struct {
 
 enum { PARAMETER, BUFFER, OPTIMIZER };
 
+// The attributes that a module and its models may have.
+enum { AT_parameters, AT_gradients, AT_flat_parameters, AT_flat_gradients, AT_buffers, ATTRIBUTE_COUNT };
+
 typedef struct {
     const char *name;
     int kind, dtype, rank;
@@ -87,8 +94,67 @@ typedef struct {
     ptrdiff_t offset, gradient_offset;             // bytes in the state; only parameters have a gradient
 } Slot;
 
-// A call whose answers are known: the values of the dims, and where in ANSWERS the answers begin.
+// A call whose answers are known: the values of the dims, and where among the answers its own begin.
 typedef struct { int entry; ptrdiff_t dim[DIMS]; int at; } Golden;
+
+// What forward() and loss() do without arguments where set_input() keeps some.
+enum { NOT_HELD, FORWARD_HELD, LOSS_HELD };
+
+// What a session has to know: what the file calls the inputs of forward(), then its outputs; these described in JSON.
+typedef struct {
+    const char *const *names;
+    const char *inputs, *outputs;
+} Session;
+
+// What fit() has to know besides its entry: the batch that it takes by itself, and the extents of the rows of a step and
+// of the examples. Where one example after the other goes in blocks: so many, the inputs of train_step that are read for
+// a block and for an example of it, and of each weight that is updated at the end of a block the bytes of an example's
+// products with it, and with the block.
+typedef struct {
+    const char *refusal;  // why there are no batches; else NULL
+    int batch;
+    ptrdiff_t rows, examples;
+    int block, block_inputs, step_inputs, late_weights;  // 0: no blocks
+    const int *block_input, *step_input;
+    const ptrdiff_t *ahead_bytes, *like_bytes;
+} FitTable;
+
+// What a module is, and others are not: the runtime walks it.
+typedef struct {
+    const char *name, *array_name, *model_name, *model_doc, *info;
+    const char *version;  // or NULL
+    int batch;            // the extent; a dim
+    const char *const *extent_names;
+    const int *degrees;  // the highest power of each dim in any expression
+    int128 (*extent_value)(int extent, const ptrdiff_t *dim);
+    const Entry *entries;
+    int forward, accumulate, train_step, fit, fit_begin, fit_step, fit_end;  // entries; -1: there is no such one
+    const Isa *isas;  // best last
+    int isa_count, threads;
+    const Session *session;  // or NULL
+    const FitTable *fit_table;  // or NULL
+    const Slot *slots;  // NULL where the weights are frozen
+    int slot_count;
+    const char *tensors;  // the head of a safetensors file of the state: names, types and shapes in JSON
+    ptrdiff_t tensors_bytes, state_bytes, initial_at, initial_bytes;  // where in the weights the state's start lies
+    int flat_dtype;  // of the parameters and the gradients, each without gaps; no gradients: a count of 0
+    ptrdiff_t flat_count, parameters_at, gradients_at;
+    bool is_split;                 // accumulate has a kernel for either phase
+    int scalars, scalar_runs;      // of the source model
+    ptrdiff_t scalars_at;          // where in the weights their table lies
+    const Golden *golden;
+    int golden_calls, samples;  // elements of an output that are held against answers
+    const double *answers;      // of each output a bound, then elements at even distances
+    const char *weights;        // constants, then the start of the state, then scalars; NULL where they lie in a file
+    const char *weights_file, *weights_digest;  // its name, and the SHA-256 that it begins with
+    ptrdiff_t weights_bytes;
+} Table;
+
+#if IS_SHARED
+#define TABLE_OF(object) ((object)->table)
+#else
+#define TABLE_OF(object) ((void)(object), &TABLE)
+#endif
 
 // How a method is called: its flags, its parameters behind the object, and these as arguments.
 #define FAST_FLAGS (METH_FASTCALL | METH_KEYWORDS)

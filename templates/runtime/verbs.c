@@ -4,12 +4,22 @@
 #include "runtime/calls.c"
 
 #if HAS_ACCUMULATE
-#if !IS_SPLIT
-// The state behind the parameters.
-#define REST_AT (PARAMETERS_AT + FLAT_COUNT * DTYPES[FLAT_DTYPE].size)
-#define REST_BYTES (STATE_BYTES - REST_AT)
+// Where the state behind the parameters begins, which a forward phase must put back.
+static ptrdiff_t rest_at(const Table *table)
+{
+    return table->parameters_at + table->flat_count * DTYPES[table->flat_dtype].size;
+}
 
-#endif
+static ptrdiff_t rest_bytes(const Table *table)
+{
+    return table->is_split ? 0 : table->state_bytes - rest_at(table);
+}
+
+static const Entry *accumulate_of(const Model *self)
+{
+    return &TABLE_OF(self)->entries[TABLE_OF(self)->accumulate];
+}
+
 // Give the held block room for one call's inputs, outputs and workspace.
 static int hold(Held *held, const Call *call)
 {
@@ -20,7 +30,7 @@ static int hold(Held *held, const Call *call)
         const Port *port = &entry->ports[i];
         ptrdiff_t shape[MAX_RANK], bytes;
         for (int d = 0; d < port->rank; d++) {
-            shape[d] = port_extent(port, d, call->dim);
+            shape[d] = port_extent(TABLE_OF(call), port, d, call->dim);
         }
         at[i] = total;
         if (!dense_bytes(port->dtype, port->rank, shape, &bytes) || bytes > MAX_BYTES ||
@@ -29,10 +39,8 @@ static int hold(Held *held, const Call *call)
             return -1;
         }
     }
-#if !IS_SPLIT
-    const ptrdiff_t rest_at = total;
-    total += round_up(REST_BYTES);
-#endif
+    const ptrdiff_t kept_at = total;
+    total += round_up(rest_bytes(TABLE_OF(call)));
     if (held->memory == NULL || held->memory->bytes < total) {
         Workspace *memory = workspace_new(total);
         if (memory == NULL) {
@@ -44,11 +52,9 @@ static int hold(Held *held, const Call *call)
     for (int i = 0; i < ports; i++) {
         held->p[i] = held->memory->memory + at[i];
     }
-#if !IS_SPLIT
-    held->rest = held->memory->memory + rest_at;
-#endif
+    held->rest = held->memory->memory + kept_at;
     held->p[ports] = call->model->state;
-    held->p[ports + 1] = (char *)weights_at(call->model, CONSTANTS_AT);
+    held->p[ports + 1] = (char *)weights_at(call->model, 0);
     held->p[ports + 2] = held->memory->memory;
     for (int k = 0; k < DIMS; k++) {
         held->dim[k] = call->dim[k];
@@ -61,7 +67,7 @@ static int hold(Held *held, const Call *call)
 static int set_input(Model *model, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Call call;
-    begin_call(&call, model, &ENTRIES[ENTRY_accumulate], "set_input");
+    begin_call(&call, model, accumulate_of(model), "set_input");
     if (see_inputs(&call, args, count, names, NO_OPTIONS, NULL) < 0 || place_inputs(&call, call.entry) < 0) {
         return end_call(&call, -1);
     }
@@ -89,29 +95,19 @@ static PyObject *refuse_phase(const char *function, const char *missing)
     return NULL;
 }
 
-#if IS_SPLIT
-// One half of the split entry `accumulate`: its forward phase (0) or its backward phase (1).
+// The forward phase (0) or the backward phase (1) of the entry `accumulate`. Where one kernel gives outputs and gradients
+// at once, the forward phase puts gradients and buffers back.
 static void run_phase(Model *self, int phase)
 {
-    const Entry *entry = &ENTRIES[ENTRY_accumulate];
-    run_kernel(self, entry, phase, entry->work(self->held.dim), self->held.p, self->held.dim);
+    const Table *table = TABLE_OF(self);
+    const Entry *entry = accumulate_of(self);
+    char *rest = self->state + rest_at(table);
+    const size_t bytes = phase == 0 ? (size_t)rest_bytes(table) : 0;
+    memcpy(self->held.rest, rest, bytes);
+    run_kernel(self, entry, table->is_split ? phase : 0, entry->work(self->held.dim), self->held.p, self->held.dim);
+    memcpy(rest, self->held.rest, bytes);
     self->held.phase = phase == 0 ? FORWARD_DONE : BACKWARD_DONE;
 }
-#else
-// The entry `accumulate` gives outputs and gradients at once: the forward phase (0) puts gradients and buffers back.
-static void run_phase(Model *self, int phase)
-{
-    const Entry *entry = &ENTRIES[ENTRY_accumulate];
-    if (phase == 0) {
-        memcpy(self->held.rest, self->state + REST_AT, (size_t)REST_BYTES);
-    }
-    run_kernel(self, entry, 0, entry->work(self->held.dim), self->held.p, self->held.dim);
-    if (phase == 0) {
-        memcpy(self->state + REST_AT, self->held.rest, (size_t)REST_BYTES);
-    }
-    self->held.phase = phase == 0 ? FORWARD_DONE : BACKWARD_DONE;
-}
-#endif
 
 // Whether an entry that is called without arguments is meant for what set_input() stored. One that takes none, in a
 // model that does, also serves before. A model without inputs needs no set_input().
@@ -120,13 +116,13 @@ static bool is_held(Model *self, const Entry *entry)
     lock_state(self);
     const bool is_set = self->held.phase != NOTHING;
     unlock_state(self);
-    return is_set || entry->inputs > 0 || ENTRIES[ENTRY_accumulate].inputs == 0;
+    return is_set || entry->inputs > 0 || accumulate_of(self)->inputs == 0;
 }
 
 // forward() on what set_input() stored.
 static PyObject *forward_held(Model *self)
 {
-    const Entry *entry = &ENTRIES[ENTRY_accumulate];
+    const Entry *entry = accumulate_of(self);
     const int count = entry->outputs - 1;  // without the loss
     if (entry->inputs == 0 && set_input(self, NULL, 0, NULL) < 0) {
         return NULL;
@@ -179,7 +175,7 @@ static PyObject *forward_held(Model *self)
 // loss() of what set_input() stored.
 static PyObject *loss_held(Model *self)
 {
-    const Entry *entry = &ENTRIES[ENTRY_accumulate];
+    const Entry *entry = accumulate_of(self);
     const int last = entry->inputs + entry->outputs - 1;
     char loss[8];
     if (entry->inputs == 0 && set_input(self, NULL, 0, NULL) < 0) {
@@ -211,7 +207,7 @@ static PyObject *method_backward(PyObject *self, PyObject *unused)
     }
     unlock_state(model);
     if (phase < FORWARD_DONE) {
-        const bool lacks_input = phase == NOTHING && ENTRIES[ENTRY_accumulate].inputs > 0;
+        const bool lacks_input = phase == NOTHING && accumulate_of(model)->inputs > 0;
         return refuse_phase("backward", lacks_input ? "set_input and forward" : "forward");
     }
     if (PyErr_CheckSignals() < 0) {

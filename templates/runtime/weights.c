@@ -2,21 +2,21 @@
 #pragma once
 
 #include "runtime/array.c"
-#if defined(WEIGHTS_FILE) && !defined(_WIN32)
+#if HAS_WEIGHTS_FILE && !defined(_WIN32)
 #include <sys/mman.h>
 #endif
 
-#if defined(WEIGHTS_FILE)
-// How the file begins: the SHA-256 of what follows, in hexadecimal.
-enum { DIGEST_BYTES = sizeof WEIGHTS_DIGEST - 1 };
+#if HAS_WEIGHTS_FILE
+enum { DIGEST_BYTES = 64 };  // how the file begins: the SHA-256 of what follows, in hexadecimal
 
 // The name of the file, which lies beside the module's own.
-static PyObject *weights_path(PyObject *module)
+static PyObject *weights_path(const Table *table, PyObject *module)
 {
     PyObject *os_path = PyImport_ImportModule("os.path");
     PyObject *own = os_path == NULL ? NULL : PyModule_GetFilenameObject(module);
     PyObject *folder = own == NULL ? NULL : PyObject_CallMethod(os_path, "dirname", "(O)", own);
-    PyObject *path = folder == NULL ? NULL : PyObject_CallMethod(os_path, "join", "Os", folder, WEIGHTS_FILE);
+    PyObject *path = folder == NULL ? NULL : PyObject_CallMethod(os_path, "join", "Os", folder,
+                                                               table->weights_file);
     release(os_path);
     release(own);
     release(folder);
@@ -49,7 +49,7 @@ static PyObject *map_file(PyObject *path)
 }
 
 // ImportError in the place of what went wrong with the file.
-static void refuse_weights(void)
+static void refuse_weights(const Table *table)
 {
     PyObject *type, *value, *traceback;
     if (!PyErr_ExceptionMatches(PyExc_OSError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
@@ -57,24 +57,24 @@ static void refuse_weights(void)
     }
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
-    PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot read " WEIGHTS_FILE " beside it: %S; install the package again",
-                 value);
+    PyErr_Format(PyExc_ImportError, "%s: cannot read %s beside it: %S; install the package again", table->name,
+                 table->weights_file, value);
     release(type);
     release(value);
     release(traceback);
 }
 
 // Map the file into memory. Only its size and its digest are looked at: selftest() checks that the digest is right.
-static int map_weights(PyObject *module, Py_buffer *view)
+static int map_weights(const Table *table, PyObject *module, Py_buffer *view)
 {
-    PyObject *path = weights_path(module), *map = path == NULL ? NULL : map_file(path);
+    PyObject *path = weights_path(table, module), *map = path == NULL ? NULL : map_file(path);
     if (map == NULL || PyObject_GetBuffer(map, view, PyBUF_SIMPLE) < 0) {
-        refuse_weights();
-    } else if (view->len != DIGEST_BYTES + WEIGHTS_BYTES) {
-        PyErr_Format(PyExc_ImportError, MODULE_NAME ": expected %U to have %zd bytes, got %zd; install the package again",
-                     path, DIGEST_BYTES + WEIGHTS_BYTES, view->len);
-    } else if (memcmp(view->buf, WEIGHTS_DIGEST, DIGEST_BYTES) != 0) {
-        PyErr_Format(PyExc_ImportError, MODULE_NAME ": %U is of another build of it; install the package again", path);
+        refuse_weights(table);
+    } else if (view->len != DIGEST_BYTES + table->weights_bytes) {
+        PyErr_Format(PyExc_ImportError, "%s: expected %U to have %zd bytes, got %zd; install the package again",
+                     table->name, path, DIGEST_BYTES + table->weights_bytes, view->len);
+    } else if (memcmp(view->buf, table->weights_digest, DIGEST_BYTES) != 0) {
+        PyErr_Format(PyExc_ImportError, "%s: %U is of another build of it; install the package again", table->name, path);
     }
     release(path);
     release(map);
@@ -82,16 +82,16 @@ static int map_weights(PyObject *module, Py_buffer *view)
 }
 
 // Compute the digest of the weights anew.
-static int check_weights(const Py_buffer *view)
+static int check_weights(const Table *table, const Py_buffer *view)
 {
     PyObject *hashlib = PyImport_ImportModule("hashlib");
     PyObject *content = hashlib == NULL ? NULL : PyMemoryView_FromMemory((char *)view->buf + DIGEST_BYTES,
-                                                                         WEIGHTS_BYTES, PyBUF_READ);
+                                                                         table->weights_bytes, PyBUF_READ);
     PyObject *hash = content == NULL ? NULL : PyObject_CallMethod(hashlib, "sha256", "(O)", content);
     PyObject *digest = hash == NULL ? NULL : PyObject_CallMethod(hash, "hexdigest", NULL);
-    if (digest != NULL && PyUnicode_CompareWithASCIIString(digest, WEIGHTS_DIGEST) != 0) {
-        PyErr_Format(PyExc_RuntimeError, "selftest: " WEIGHTS_FILE " is damaged: expected SHA-256 %s, got %U",
-                     WEIGHTS_DIGEST, digest);
+    if (digest != NULL && PyUnicode_CompareWithASCIIString(digest, table->weights_digest) != 0) {
+        PyErr_Format(PyExc_RuntimeError, "selftest: %s is damaged: expected SHA-256 %s, got %U", table->weights_file,
+                     table->weights_digest, digest);
     }
     release(hashlib);
     release(content);

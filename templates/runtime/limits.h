@@ -1,0 +1,21 @@
+// How large the tables of a module may be whose runtime is shared, and what that has: all. A larger module has a runtime
+// of its own.
+#pragma once
+
+#define HAS_STATE 1
+#define HAS_GRADIENTS 1
+#define HAS_SCALARS 1
+#define HAS_ACCUMULATE 1
+#define HAS_NAMED 1
+#define HAS_REFUSALS 1
+#define HAS_INDICES 1
+#define HAS_SESSION 1
+#define HAS_FIT 1
+#define HAS_WEIGHTS_FILE 1
+
+#define DIMS 16
+#define MAX_RANK 8
+#define MAX_INPUTS 64
+#define MAX_OUTPUTS 64
+#define MAX_LATE 64
+#define CPUID_COUNT 16
