@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.binding.interface import render_interface
+from mlaot.binding.shared import render_runtime
 from mlaot.binding.weights import DIGEST_BYTES
 from mlaot.errors import writing
 from mlaot.lower.program import Program
+from mlaot.printing.cmake import runtime_flags
 from mlaot.printing.file import kernels_file
 from mlaot.report.metadata import metadata_text
 from mlaot.schedule.machine import MACHINES
@@ -23,6 +25,11 @@ def program_files(program: Program, *, c_library: bool = False) -> Files:
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, MACHINES[isa]) for isa in module.isas}
     interface = render_interface(module, c_library=c_library)
     return {**interface, **kernels, METADATA: metadata_text(program, weights_of(interface, module.stem))}
+
+
+def runtime_files(name: str) -> Files:
+    """Render the files of a runtime that the models of a project share."""
+    return {**render_runtime(name), **runtime_flags(name)}
 
 
 def weights_of(files: Files, stem: str) -> memoryview:

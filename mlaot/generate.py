@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlaot import passes
-from mlaot.files import program_files, write
+from mlaot.files import program_files, runtime_files, write
 from mlaot.isolation import pause_collection
 from mlaot.loading import open_model, trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.cmake import cmake_files, flag_files
-from mlaot.report.build import add_golden_vectors, add_metadata, dump, report_long_files
+from mlaot.report.build import add_golden_vectors, add_metadata, dump, report_files
 from mlaot.report.nan import warn_of_nan
 from mlaot.settings import WEIGHTS, ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
@@ -31,6 +31,8 @@ Use = Callable[[Program], Result]
 
 def generate(settings: Settings, project: Path, out: Path) -> None:
     """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
+    if settings.runtime:
+        write(runtime_files(settings.runtime), out / settings.runtime)
     models = [generate_module(settings, model, project, out / model.module) for model in settings.models]
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
@@ -40,7 +42,7 @@ def generate_module(settings: Settings, model: ModelSettings, project: Path, out
     render = partial(program_files, c_library=model.c_library)
     files = compile_for(settings, model, render, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
-    report_long_files(model.module, files)
+    report_files(settings, model, files)
     for name in {WEIGHTS, model.weights_file} - files.keys():  # left by a build with another place of the weights
         (out / name).unlink(missing_ok=True)
     return replace(model, weights="file" if model.weights_file in files else "inside")

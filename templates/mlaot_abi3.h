@@ -199,7 +199,7 @@ PyObject *PyDict_Keys(PyObject *);
 
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 int PyCapsule_IsValid(PyObject *, const char *), PyGILState_Ensure(void);
-void *PyCapsule_GetPointer(PyObject *, const char *), *PyCapsule_Import(const char *, int);
+void *PyCapsule_GetPointer(PyObject *, const char *);
 void PyGILState_Release(int);
 
 #endif

@@ -13,6 +13,8 @@ from functools import cache
 
 from mlaot.render import render, template_text, with_runtime
 
+DOC = "the runtime that models compiled by mlaot share"
+
 
 @cache
 def limits() -> dict[str, int]:
@@ -40,5 +42,10 @@ def shared_defines(runtime: str) -> dict[str, object]:
 def render_runtime(name: str) -> dict[str, str | bytes]:
     """The files of the runtime as the module ``name``."""
     stem = name.rpartition(".")[2]
-    source = render("runtime.c.j2", module=name, stem=stem, digest=runtime_digest())
+    source = render("runtime.c.j2", module=name, stem=stem, digest=runtime_digest(), doc=DOC)
     return {f"{stem}.c": with_runtime(source), "mlaot_abi3.h": template_text("mlaot_abi3.h")}
+
+
+def is_runtime(library: bytes) -> bool:
+    """Whether an extension module is such a runtime."""
+    return DOC.encode() in library

@@ -11,6 +11,7 @@ from mlaot.binding.extents import Extents, shown
 from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
 from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, type_text
+from mlaot.binding.shared import fits_limits, shared_defines
 from mlaot.binding.state import (
     flat_region,
     has_gradients,
@@ -21,7 +22,6 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.shared import fits_limits, shared_defines
 from mlaot.binding.weights import Weights, placed_weights, weights_parts
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP

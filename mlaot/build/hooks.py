@@ -30,7 +30,7 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums, write_checksums
-from mlaot.build.module import build_module
+from mlaot.build.module import build_module, build_runtime
 from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom, sbom_path
@@ -357,8 +357,12 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
     platform = toolchain.platform
     folder = COMPILED / (platform.tag if platform else "here")
     shutil.rmtree(folder, ignore_errors=True)
+    suffix = module_suffix(abi, platform)
+    if settings.runtime:
+        library = folder / f"{settings.runtime.replace('.', '/')}{suffix}"
+        build_runtime(settings.runtime, generated, library, toolchain, abi)
     for model in settings.models:
-        library = folder.joinpath(*model.package.split("."), f"{model.stem}{module_suffix(abi, platform)}")
+        library = folder.joinpath(*model.package.split("."), f"{model.stem}{suffix}")
         build_module(settings, model, generated, library, toolchain, abi)
     for package in settings.missing_packages(Path()):
         (folder / package / "__init__.py").touch()

@@ -15,6 +15,11 @@ from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
 
+def build_runtime(name: str, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3) -> None:
+    """Compile the C of the runtime that the models share to ``library``; the models are checked with it."""
+    compile_module(generated / name, name.rpartition(".")[2], (), library, toolchain, abi=abi)
+
+
 def build_module(
     settings: Settings, model: ModelSettings, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3
 ) -> None:

@@ -1,4 +1,4 @@
-"""Write hooks with which PyInstaller finds weights that lie in a file, which imports do not show.
+"""Write hooks with which PyInstaller finds what imports do not show: weights in a file, a runtime that models share.
 
 Only a wheel with such a file gets hooks; PyInstaller finds them by its entry point.
 """
@@ -25,13 +25,20 @@ def hook_files(settings: Settings, wheel: Path, added: set[str]) -> dict[str, st
         (record,) = (name for name in names if name.endswith(".dist-info/RECORD"))
         entry_points_path = record.replace("RECORD", "entry_points.txt")
         entry_points = file.read(entry_points_path).decode() if entry_points_path in names else ""
-    models = [m for m in settings.models if f"{m.package.replace('.', '/')}/{m.weights_file}" in names]
+    weights = {m: m.weights_file for m in settings.models if f"{m.package.replace('.', '/')}/{m.weights_file}" in names}
+    models = list(settings.models if settings.runtime else weights)
     if not models or GROUP in entry_points:
         return {}
     hooks_package = f"{models[0].package}.{FOLDER}"
     folder = hooks_package.replace(".", "/")
     files = {f"{folder}/__init__.py": render("pyinstaller/package.py.j2")}
     for model in models:
-        text = render("pyinstaller/hook.py.j2", module=model.module, package=model.package, weights=model.weights_file)
+        text = render(
+            "pyinstaller/hook.py.j2",
+            module=model.module,
+            package=model.package,
+            weights=weights.get(model),
+            runtime=settings.runtime,
+        )
         files[f"{folder}/hook-{model.module}.py"] = text
     return files | {entry_points_path: f"{entry_points}{GROUP}\nhook-dirs = {hooks_package}:get_hook_dirs\n"}

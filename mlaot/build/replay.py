@@ -15,10 +15,9 @@ from mlaot.errors import MlaotError
 
 # Runs in a process of its own: the CPU may kill compiled code, and packages are not importable during a build.
 SELFTEST = """\
-import importlib.util, json, sys
-spec = importlib.util.spec_from_file_location(*sys.argv[1:])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
+import json, pathlib, sys
+from mlaot.probe.beside import load_file
+module = load_file(sys.argv[1], pathlib.Path(sys.argv[2]))
 print(json.dumps(module.selftest() if hasattr(module, "selftest") else {}))
 """
 

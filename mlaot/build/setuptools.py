@@ -20,7 +20,7 @@ from setuptools import Distribution, Extension, find_namespace_packages
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums
 from mlaot.build.hooks import FROZEN, generate_files, is_frozen, one_line_errors, watch_sources, write_sbom
-from mlaot.build.module import build_module
+from mlaot.build.module import build_module, build_runtime
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom_path
@@ -34,10 +34,10 @@ ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file c
 
 
 class ModelExtension(Extension):
-    """An extension module that mlaot makes from a model."""
+    """An extension module that mlaot makes from a model, or without one the runtime that the models share."""
 
-    def __init__(self, model: ModelSettings, settings: Settings) -> None:
-        super().__init__(model.module, sources=[], py_limited_api=True)
+    def __init__(self, model: ModelSettings | None, settings: Settings) -> None:
+        super().__init__(model.module if model else settings.runtime, sources=[], py_limited_api=True)
         self.model = model
         self.settings = settings
 
@@ -49,7 +49,8 @@ def finalize(dist: Distribution) -> None:
     with one_line_errors():
         settings = load_settings(Path())
     extensions = dist.ext_modules or []
-    dist.ext_modules = [*extensions, *(ModelExtension(model, settings) for model in settings.models)]
+    models = [*([None] if settings.runtime else []), *settings.models]
+    dist.ext_modules = [*extensions, *(ModelExtension(model, settings) for model in models)]
     is_limited = all(extension.py_limited_api for extension in extensions)
     if is_limited and not is_free_threaded():
         dist.get_option_dict("bdist_wheel")["py_limited_api"] = (FILE, "cp311")
@@ -122,7 +123,11 @@ def build_ext_class(base: Any) -> Any:
                 folder = Path(ext.settings.source, missing[0]).as_posix()
                 raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
-            build_module(ext.settings, ext.model, generated_folder(ext.settings), library, self.toolchain, own_abi())
+            generated = generated_folder(ext.settings)
+            if ext.model is None:
+                build_runtime(ext.name, generated, library, self.toolchain, own_abi())
+            else:
+                build_module(ext.settings, ext.model, generated, library, self.toolchain, own_abi())
             for package in missing:
                 Path(self.build_lib, package, "__init__.py").touch()
 

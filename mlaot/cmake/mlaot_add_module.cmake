@@ -11,6 +11,10 @@
 #
 # Where the setting `weights` is "file", that file is the property MLAOT_WEIGHTS, to be installed there too.
 #
+# Where the setting `runtime` names a module that the models share, that is added, too, and installed with them:
+#
+#     mlaot_add_module(runtime MODULE digits.runtime)
+#
 # With C_LIBRARY there is also a static library for C and C++, for the module digits.nn the target digits::nn:
 #
 #     target_link_libraries(program PRIVATE digits::nn)
@@ -97,7 +101,9 @@ function(mlaot_add_module target)
         string(REPLACE "." "_" c_library ${arg_MODULE})
         add_dependencies(${c_library} ${target}_emit)
     endif()
-    set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
+    if(stubs)
+        set_target_properties(${target} PROPERTIES MLAOT_STUB ${folder}/${stubs})
+    endif()
     if(weights)
         set_target_properties(${target} PROPERTIES MLAOT_WEIGHTS ${folder}/${weights})
     endif()

@@ -9,13 +9,13 @@ from pathlib import Path
 from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, ModelSettings, Settings
-from mlaot.settings.reading import load_module
+from mlaot.settings.reading import load_module, runtime_of
 
 HELP = "write the generated C files"
 DESCRIPTION = """\
 Write the generated C files: of a project, or of one function or ONNX file, a
 folder for each module and a CMakeLists.txt; with --module those of one module, which [tool.mlaot] need not
-name. `mlaot --cmake-dir` prints what CMake wants as mlaot_ROOT.
+name, or those of the runtime that [tool.mlaot] names. `mlaot --cmake-dir` prints what CMake wants as mlaot_ROOT.
 """
 EXAMPLES = """\
   mlaot emit . --out c        the files of this project, in the folder c
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     """Emit the files as a build does, but in this process."""
     from mlaot.build import child
     from mlaot.build.sources import depfile
+    from mlaot.files import runtime_files, write
     from mlaot.printing.cmake import module_files
 
     bare = is_bare(options.project)
@@ -73,6 +74,15 @@ def run(options: argparse.Namespace) -> int:
         path = Path(options.depfile)
         path.write_text(depfile(str(path.with_suffix("")), read), encoding="utf-8")
 
+    if options.module and not bare and options.module == runtime_of(project):
+        files = runtime_files(options.module)
+        if options.list:
+            print(*files, sep="\n")
+            return 0
+        write(files, Path(options.out))
+        if options.depfile:
+            write_depfile([])
+        return 0
     if options.list:
         settings, model = find()
         assert model is not None

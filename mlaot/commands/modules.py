@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlaot.binding.shared import is_runtime
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule
 
@@ -36,7 +37,8 @@ def modules_of(target: str, *, required: bool = False) -> Iterator[list[BuiltMod
                 libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
             if required and not libraries:
                 raise MlaotError(f"{target} holds no extension module")
-            yield [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]
+            modules = [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]
+            yield [module for module in modules if module.file and not is_runtime(module.file.read_bytes())]
     elif path.suffix in SUFFIXES:
         if not path.is_file():
             raise MlaotError(f"no file {target}; expected a wheel, an extension module's file, or a module's name")

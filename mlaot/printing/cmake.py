@@ -67,6 +67,12 @@ def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
     return [*names, *flag_files(model, isas), f"{stem}.h", "mlaot_abi3.h", weights, METADATA, f"{stem}.pyi", *public]
 
 
+def runtime_flags(name: str) -> dict[str, str]:
+    """The flags of the file of a runtime that models share, as ``flag_files``."""
+    units = unit_flags(name.rpartition(".")[2], (), deterministic=False)
+    return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
+
+
 def cmake_files(settings: Settings) -> dict[str, str]:
     """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
 
@@ -79,6 +85,6 @@ def cmake_files(settings: Settings) -> dict[str, str]:
 
     helpers = {"sources": sources, "beside": beside, "public_files": public_files}
     return {
-        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, **helpers),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, runtime=settings.runtime, **helpers),
         "mlaot_library.cmake": (files("mlaot.cmake") / "mlaot_library.cmake").read_text(encoding="utf-8"),
     }

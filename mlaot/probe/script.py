@@ -7,7 +7,6 @@ and NumPy besides the module.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -21,6 +20,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from mlaot.probe.beside import load_file
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -46,11 +47,7 @@ def load(name: str, file: str | None) -> ModuleType:
         sys.path.insert(0, "")
         module = importlib.import_module(name)
     else:
-        spec = importlib.util.spec_from_file_location(name, file)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{Path(file).name} is no extension module of this platform")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_file(name, Path(file))
     if not is_made_by_mlaot(module):
         raise ImportError(f"{name} was not made by mlaot")
     return module

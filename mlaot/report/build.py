@@ -16,6 +16,7 @@ from mlaot.printing.file import LONG_KERNELS
 from mlaot.report.golden import compare_references, golden_vectors
 from mlaot.report.metadata import graph_metadata
 from mlaot.report.rounding import half_weights_report, quantization_report
+from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
 
@@ -47,9 +48,12 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
     return replace(program, module=replace(program.module, golden=vectors))
 
 
-def report_long_files(module: str, files: Mapping[str, str | bytes]) -> None:
-    """Print a line if ``long_files`` has one."""
-    for line in long_files(module, files):
+def report_files(settings: Settings, model: ModelSettings, files: Mapping[str, str | bytes]) -> None:
+    """Print what ``long_files`` has to say, and whether a model cannot share the runtime of the others."""
+    lines = long_files(model.module, files)
+    if settings.runtime and f'RUNTIME_NAME "{settings.runtime}"' not in str(files[f"{model.stem}.c"]):
+        lines.append(f"{model.module} has a runtime of its own, as it is too large to share {settings.runtime}")
+    for line in lines:
         print(f"mlaot: {line}", flush=True)
 
 

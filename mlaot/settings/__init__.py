@@ -209,6 +209,14 @@ class Settings:
         minimum=0,
         maximum=2**31 - 1,
     )
+    runtime: str = key(
+        "the extension module that the models share: one copy of what talks to Python, checks inputs and runs threads",
+        default="",
+        otherwise="each model has its own",
+        expected="a dotted module name, such as 'digits.runtime'",
+        example="digits.runtime",
+        pattern=MODULE,
+    )
     sdist: str = choice(
         "what an sdist holds of the models: `frozen`, the generated C, or `live`, only what they are traced from",
         ("frozen", "live"),
@@ -231,14 +239,19 @@ class Settings:
         """Return all instruction sets to generate C for, the best last: ARM has but one, which nobody chooses."""
         return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the names of all extension modules, a runtime that the models share first."""
+        return (*([self.runtime] if self.runtime else []), *(model.module for model in self.models))
+
     def options(self, model: ModelSettings) -> Options:
         """Return what passes and lowering obey for a model of the project."""
         keys = {name: getattr(model, name) for name in keys_of(Options)}
-        return Options(**keys, isas=self.isas, threads=self.threads)
+        return Options(**keys, isas=self.isas, threads=self.threads, runtime=self.runtime)
 
     def packages(self, project: Path) -> tuple[str, ...]:
         """Return the project's own packages that belong into the wheel, as folders relative to the project."""
-        tops = dict.fromkeys([self.name, *(model.module.partition(".")[0] for model in self.models)])
+        tops = dict.fromkeys([self.name, *(module.partition(".")[0] for module in self.modules)])
         folders = ((Path(self.source) / top).as_posix() for top in tops)
         return tuple(folder for folder in folders if is_package(project / folder))
 
@@ -247,7 +260,7 @@ class Settings:
 
         Folders above them get none: as namespaces (PEP 420) they can be shared with other wheels.
         """
-        packages = dict.fromkeys(model.package.replace(".", "/") for model in self.models)
+        packages = dict.fromkeys(module.rpartition(".")[0].replace(".", "/") for module in self.modules)
         return tuple(folder for folder in packages if not is_package(project / self.source / folder))
 
 

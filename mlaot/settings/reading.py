@@ -48,6 +48,14 @@ def load_settings(project: Path) -> Settings:
     return settings
 
 
+def runtime_of(project: Path) -> str:
+    """Return the module that has the runtime of all models of a project, or nothing."""
+    if not (project / FILE).is_file():
+        return ""
+    tool = check_table(read_pyproject(project).get("tool", {}), "[tool]").get("mlaot", {})
+    return str(check_table(tool, "[tool.mlaot]").get("runtime", ""))
+
+
 def load_module(
     project: Path,
     module: str,
@@ -91,7 +99,13 @@ def load_module(
     )
     if model is not None:
         selected = replace(selected, name="", **{**dict.fromkeys(KINDS, ""), **declaration(model)})
-    models = {other: ModelSettings("", module=other) for other in others}
+    others = tuple(others)
+    if settings.runtime and others and settings.runtime not in others:
+        raise MlaotError(
+            f"{module!r} shares the runtime {settings.runtime!r}, which nothing builds; add"
+            f" mlaot_add_module({settings.runtime.rpartition('.')[2]} MODULE {settings.runtime}) to CMakeLists.txt"
+        )
+    models = {other: ModelSettings("", module=other) for other in others if other != settings.runtime}
     models |= {other.module: other for other in settings.models} | {module: selected}
     settings = replace(settings, models=tuple(models.values()))
     check_modules(settings, project)
@@ -116,7 +130,7 @@ def settings_of(target: str) -> Settings:
     )
     settings = replace(settings, source=next(folders, settings.source))
     model = ModelSettings("", module="model.nn", deterministic=settings.deterministic, **declaration(target))
-    return replace(settings, models=(model,))
+    return replace(settings, models=(model,), runtime="")
 
 
 def declaration(target: str) -> dict[str, Any]:

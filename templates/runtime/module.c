@@ -72,7 +72,8 @@ static PyObject *module_dir(PyObject *module, PyObject *unused)
     (void)unused;
     const State *state = PyModule_GetState(module);
     PyObject *names = PyObject_CallMethod(PyModule_GetDict(module), "copy", NULL);
-    for (const PyGetSetDef *known = state == NULL ? NULL : state->attributes; names != NULL && known != NULL && known->name != NULL; known++) {
+    const PyGetSetDef *known = state == NULL ? NULL : state->attributes;
+    for (; names != NULL && known != NULL && known->name != NULL; known++) {
         if (PyDict_SetItemString(names, known->name, Py_None) < 0) {
             release(names);
             names = NULL;

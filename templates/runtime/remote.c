@@ -2,6 +2,8 @@
 // A module whose runtime is another module's: it finds the functions there when it is imported.
 #pragma once
 
+#include <string.h>
+
 #include "runtime/functions.h"
 
 // The same for every interpreter, since CPython loads an extension once and never unloads it.
@@ -50,21 +52,36 @@ static void module_free(void *module)
     runtime->module_free(module);
 }
 
+// ImportError in the place of what went wrong with the runtime.
+static void refuse_runtime(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot import its runtime " RUNTIME_NAME ": %S; install the package"
+                 " again", value);
+    PyObject *const error[] = {type, value, traceback};
+    for (int k = 0; k < 3; k++) {
+        if (error[k] != NULL) {
+            Py_DecRef(error[k]);
+        }
+    }
+}
+
 // Find the runtime; -1 with an ImportError where it is missing or of another build.
 static int find_runtime(void)
 {
-    const Runtime *found = PyCapsule_Import(RUNTIME_NAME ".functions", 0);
+    PyObject *module = PyImport_ImportModule(RUNTIME_NAME);
+    PyObject *capsule = module == NULL ? NULL : PyObject_GetAttrString(module, "functions");
+    const Runtime *found = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, RUNTIME_NAME ".functions");
+    if (module != NULL) {
+        Py_DecRef(module);
+    }
+    if (capsule != NULL) {
+        Py_DecRef(capsule);  // what it points to stays: no extension is ever unloaded
+    }
     if (found == NULL) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        PyErr_NormalizeException(&type, &value, &traceback);
-        PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot import its runtime " RUNTIME_NAME ": %S; install the package"
-                     " again", value);
-        Py_DecRef(type);
-        Py_DecRef(value);
-        if (traceback != NULL) {
-            Py_DecRef(traceback);
-        }
+        refuse_runtime();
         return -1;
     }
     if (strcmp(found->build, RUNTIME_BUILD) != 0) {
