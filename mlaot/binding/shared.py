@@ -39,11 +39,11 @@ def shared_defines(runtime: str) -> dict[str, object]:
     return {"IS_SHARED": 1, "RUNTIME_NAME": f'"{runtime}"', "RUNTIME_DIGEST": f'"{runtime_digest()}"'}
 
 
-def render_runtime(name: str) -> dict[str, str | bytes]:
-    """The files of the runtime as the module ``name``."""
+def render_runtime(name: str, *, complete: bool = True) -> dict[str, str | bytes]:
+    """The files of the runtime as the module ``name``; ``complete`` as in ``render_interface``."""
     stem = name.rpartition(".")[2]
     source = render("runtime.c.j2", module=name, stem=stem, digest=runtime_digest(), doc=DOC)
-    return {f"{stem}.c": with_runtime(source), "mlaot_abi3.h": template_text("mlaot_abi3.h")}
+    return {f"{stem}.c": with_runtime(source) if complete else source, "mlaot_abi3.h": template_text("mlaot_abi3.h")}
 
 
 def is_runtime(library: bytes) -> bool:

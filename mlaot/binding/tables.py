@@ -121,6 +121,7 @@ def table(
         "model_doc": f'"Model()\\n--\\n\\n{model_doc(module)}"',
         "info": "INFO",
         **({"version": f'"{c_text(module.version)}"'} if module.version else {}),
+        "dims": len(extents.dims),
         "batch": extents.number("batch"),
         "extent_names": "EXTENT_NAMES",
         "degrees": "DEGREES",
@@ -292,7 +293,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": port_rows(module, extents, entry) or ["{0}"],
+        "ports": port_rows(extents, entry) or ["{0}"],
         "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
         "inputs": len(entry.inputs),
         "outputs": len(entry.results),
@@ -312,12 +313,11 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     }
 
 
-def port_rows(module: ExtensionModule, extents: Extents, entry: Entry) -> list[str]:
+def port_rows(extents: Extents, entry: Entry) -> list[str]:
     """The ports of an entry, inputs first."""
     rows, at = [], 0
-    none = ", NULL, 0" if index_dtypes(module) else ""
     for port in (*entry.inputs, *entry.results):
-        ranges = f", ranges_of_{entry.name} + {at}, {len(port.ranges)}" if port.ranges else none
+        ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
         rows.append(port_row(extents, port, ranges))
         at += len(port.ranges)
     return rows
@@ -326,9 +326,10 @@ def port_rows(module: ExtensionModule, extents: Extents, entry: Entry) -> list[s
 def port_row(extents: Extents, port: Port, ranges: str) -> str:
     """A port as a C initialiser, at whose end stands where its ``ranges`` are."""
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
-    default = "false, 0" if port.default is None else f"true, {float(port.default)!r}"
-    converts = "true" if port.converts else "false"
-    return f'{{"{port.name}", {c_dtype(port.dtype)}, {len(port.shape)}, {{{shape}}}, {default}, {converts}{ranges}}}'
+    default = "" if port.default is None else f", .has_default = true, .default_value = {float(port.default)!r}"
+    converts = ", .converts = true" if port.converts else ""
+    kind = f".dtype = {c_dtype(port.dtype)}, .rank = {len(port.shape)}, .shape = {{{shape}}}"
+    return f'{{.name = "{port.name}", {kind}{default}{converts}{ranges}}}'
 
 
 def range_row(extents: Extents, range_: IndexRange) -> str:

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "runtime/cpuid.c"
 #include "runtime/isa.h"
 
 static bool has_isa(const Isa *isa)

@@ -4,8 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Bits that CPUID must have in a register, 0 to 3 for eax to edx, of a leaf.
-typedef struct { unsigned leaf, subleaf, index, bits; } Cpuid;
+#include "runtime/cpuid.h"
 
 // Whether this CPU has all that is needed, and the system saves the registers for it.
 static bool cpu_has(const Cpuid *needs, int count, unsigned saved)

@@ -1,21 +1,7 @@
 // ---------------------------------------------------------------------------------------------------------- extension
-// What Python sees of one module: the functions of the table, and how it is loaded.
+// What Python sees of one module: the functions of the table, and how it is loaded. Before it, the table includes own.c
+// or remote.c, which say where the runtime's functions are.
 #pragma once
-
-#if IS_SHARED
-#include "runtime/remote.c"
-#else
-#include "runtime/module.c"
-
-#define RUNTIME(name) name
-enum { STATE_SIZE = sizeof(State) };
-
-// The runtime is here.
-static int find_runtime(void)
-{
-    return 0;
-}
-#endif
 
 #define ENTRY_METHOD(name)                                                     \
     static PyObject *method_##name(PyObject *self, FAST_PARAMETERS)            \

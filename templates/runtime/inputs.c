@@ -166,7 +166,7 @@ static int match_shape(Call *call, int i, const char *got)
     }
     for (int d = 0; d < input->rank; d++) {
         const int k = (int)(-1 - port->shape[d + lacks]);
-        if (k >= 0 && k < DIMS && set_dim(call, i, k, input->shape[d]) < 0) {
+        if (k >= 0 && k < TABLE_OF(call)->dims && set_dim(call, i, k, input->shape[d]) < 0) {
             return -1;
         }
     }

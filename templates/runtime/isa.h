@@ -1,7 +1,9 @@
 // The instruction sets that a module's kernels were compiled for, as its table lists them.
 #pragma once
 
-#include "runtime/cpuid.c"
+#include <stddef.h>
+
+#include "runtime/cpuid.h"
 
 typedef void Kernel(char *const *p, const ptrdiff_t *dim);
 

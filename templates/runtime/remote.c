@@ -56,6 +56,10 @@ static void module_free(void *module)
 static void refuse_runtime(void)
 {
     PyObject *type, *value, *traceback;
+    if (!PyErr_ExceptionMatches(PyExc_ImportError) && !PyErr_ExceptionMatches(PyExc_AttributeError) &&
+        !PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return;
+    }
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
     PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot import its runtime " RUNTIME_NAME ": %S; install the package"

@@ -123,7 +123,7 @@ typedef struct {
 typedef struct {
     const char *name, *array_name, *model_name, *model_doc, *info;
     const char *version;  // or NULL
-    int batch;            // the extent; a dim
+    int dims, batch;      // how many there are; the extent of one of them
     const char *const *extent_names;
     const int *degrees;  // the highest power of each dim in any expression
     int128 (*extent_value)(int extent, const ptrdiff_t *dim);

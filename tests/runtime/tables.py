@@ -1,6 +1,7 @@
 """Tables for every part of the runtime's C, to be read by compilers: python -m tests.runtime.tables FOLDER.
 
-Writes the interface of each hand-made model, and of some that have what those lack, without kernels. The C includes
+Writes the interface of each hand-made model, and of some that have what those lack, without kernels, and a runtime that
+modules share. The C includes
 ``templates/runtime``; ``nn`` is the model with the most. FOLDER/table.h is its table alone, which clangd puts in front
 of a file of the runtime (.clangd).
 """
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlaot.binding.interface import render_interface
+from mlaot.binding.shared import render_runtime
 from mlaot.files import write
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.lower.program import Entry, Port
@@ -65,9 +67,13 @@ UNEVEN = replace(
         for e in FIT.entries
     ),
 )
+RUNTIME = "everything.runtime"
+# A module that shares a runtime.
+REMOTE = replace(NN, name="everything.remote", options=replace(NN.options, runtime=RUNTIME))
 TABLES = {name: module for name, (module, _) in (MODELS | KINDS).items()} | {
     "nn": NN,
     "uneven": UNEVEN,
+    "remote": REMOTE,
 }
 
 
@@ -79,7 +85,9 @@ def main(folder: Path) -> None:
         print(folder / name / f"{module.stem}.c")
         if module is NN:
             table = str(files["nn.c"]).replace('#include "nn.h"', '#include "nn/nn.h"')
-            write({"table.h": table.replace('#include "runtime/module.c"', "")}, folder)
+            write({"table.h": table.partition('#include "runtime/own.c"')[0]}, folder)
+    write(render_runtime(RUNTIME, complete=False), folder / "runtime")
+    print(folder / "runtime" / "runtime.c")
 
 
 if __name__ == "__main__":
