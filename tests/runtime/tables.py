@@ -1,9 +1,8 @@
 """Tables for every part of the runtime's C, to be read by compilers: python -m tests.runtime.tables FOLDER.
 
 Writes the interface of each hand-made model, and of some that have what those lack, without kernels, and a runtime that
-modules share. The C includes
-``templates/runtime``; ``nn`` is the model with the most. FOLDER/table.h is its table alone, which clangd puts in front
-of a file of the runtime (.clangd).
+modules share. The C includes ``templates/runtime``; ``nn`` is the model with the most. FOLDER/table.h is its table
+alone, which clangd puts in front of a file of the runtime (.clangd).
 """
 
 from __future__ import annotations

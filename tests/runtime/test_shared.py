@@ -145,7 +145,8 @@ except ImportError:
 import sys
 for _ in range(2):
     interpreter = interpreters.create()
-    interpreters.run_string(interpreter, f"import sys; sys.path[:] = {sys.path!r}; import fit; fit.selftest(); fit.Model()")
+    code = f"import sys; sys.path[:] = {sys.path!r}; import fit; fit.selftest(); fit.Model()"
+    interpreters.run_string(interpreter, code)
     interpreters.destroy(interpreter)
 print(sorted(affine.info()["entries"]))
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from mlaot.probe.beside import load_file
 
 from ..build.conftest import Project, Python, make_environment, own_wheel, shared
 
@@ -93,11 +94,7 @@ def site(wheel: Wheel, tmp_path_factory: pytest.TempPathFactory) -> Site:
 def load(site: Path, name: str) -> ModuleType:
     """A module of an unpacked wheel, without a trace in ``sys.modules``."""
     path = site.joinpath(*name.split(".")).with_suffix(".abi3.so")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(name, path)
 
 
 @pytest.fixture(scope="session")

@@ -79,6 +79,40 @@ def test_cmake(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
     assert content(made) == {name: expected[name] for name in ("xor/nn.abi3.so", "xor/nn.pyi")}
 
 
+def test_a_shared_runtime(builder: Python, wheel: Wheel, tmp_path: Path) -> None:
+    """By way of an sdist, of setuptools and of CMake: the same files, the runtime among them."""
+    pytest.importorskip("setuptools", minversion="77")
+    project = copy_project(PROJECTS["zoo"], tmp_path / "zoo")
+    text = (project.path / "pyproject.toml").read_text()
+    assert builder.hook(project, "build_sdist", str(tmp_path)).returncode == 0
+    with tarfile.open(tmp_path / "zoo-1.0.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    unpacked = Project(tmp_path / "zoo-1.0")
+    builder.check(*WHEEL, "-w", tmp_path / "again", ".", cwd=unpacked.path)
+    (made,) = (tmp_path / "again").iterdir()
+    expected = content(wheel("zoo"))
+    assert content(made) == expected
+    door = text.replace('["mlaot"]', '["setuptools>=77", "mlaot"]').replace("mlaot.build", "setuptools.build_meta")
+    project.write("pyproject.toml", door)
+    builder.check(*WHEEL, "-w", tmp_path / "setuptools", ".", cwd=project.path)
+    (made,) = (tmp_path / "setuptools").iterdir()
+    assert content(made) == expected
+    door = text.replace('["mlaot"]', '["scikit-build-core", "mlaot"]').replace("mlaot.build", "scikit_build_core.build")
+    project.write("pyproject.toml", door + '[tool.scikit-build]\nwheel.py-api = "cp311"\nwheel.packages = []\n')
+    cmake = (
+        "cmake_minimum_required(VERSION 3.21)\nproject(zoo LANGUAGES C)\nfind_package(mlaot CONFIG REQUIRED)\n"
+        "mlaot_add_module(pair)\nmlaot_add_module(kinds)\n{}install(TARGETS {} pair kinds LIBRARY DESTINATION zoo)\n"
+    )
+    project.write("CMakeLists.txt", cmake.format("mlaot_add_module(runtime)\n", "runtime"))
+    builder.check(*WHEEL, "-w", tmp_path / "cmake", ".", cwd=project.path)
+    (made,) = (tmp_path / "cmake").iterdir()
+    names = ("zoo/runtime.abi3.so", "zoo/pair.abi3.so", "zoo/kinds.abi3.so")
+    assert content(made) == {name: expected[name] for name in names}
+    project.write("CMakeLists.txt", cmake.format("", ""))
+    result = builder.run(*WHEEL, "-w", tmp_path, ".", cwd=project.path)
+    assert "shares the runtime 'zoo.runtime', which nothing builds; add mlaot_add_module(runtime" in result.stderr
+
+
 def test_weights_beside_the_module(builder: Python, tmp_path: Path) -> None:
     """By way of an sdist, of setuptools and of CMake: the same file, which the module finds where it is installed."""
     pytest.importorskip("setuptools", minversion="77")
