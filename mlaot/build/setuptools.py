@@ -120,8 +120,8 @@ def build_ext_class(base: Any) -> Any:
         def build_model(self, ext: ModelExtension) -> None:
             missing = ext.settings.missing_packages(Path())
             if missing and self.editable_mode:
-                folder = Path(ext.settings.source, missing[0])
-                raise MlaotError(f"an editable install with setuptools needs the folder {folder.as_posix()} with an __init__.py")
+                folder = Path(ext.settings.source, missing[0]).as_posix()
+                raise MlaotError(f"an editable install with setuptools needs the folder {folder} with an __init__.py")
             library = Path(self.get_ext_fullpath(ext.name))
             generated = generated_folder(ext.settings)
             if ext.model is None:
@@ -129,9 +129,9 @@ def build_ext_class(base: Any) -> Any:
             else:
                 build_module(ext.settings, ext.model, generated, library, self.toolchain, own_abi())
             for package in missing:
-                folder = Path(self.build_lib, package)
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / "__init__.py").touch()
+                home = Path(self.build_lib, package)
+                home.mkdir(parents=True, exist_ok=True)
+                (home / "__init__.py").touch()
 
         def copy_extensions_to_source(self) -> None:
             super().copy_extensions_to_source()

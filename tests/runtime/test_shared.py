@@ -17,6 +17,7 @@ from mlaot.binding.shared import fits_limits, is_runtime, limits, render_runtime
 from mlaot.ir.ports import Port
 from mlaot.lower.program import ExtensionModule
 
+from .. import instrumented
 from . import kinds, models
 from .test_host import python
 
@@ -34,7 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shared")
     for name, text in render_runtime("common").items():
         (folder / name).write_text(str(text))
-    command = [os.environ.get("CC", "cc"), *models.FLAGS.split(), *models.WARNINGS.split(), "-shared"]
+    options = [*models.WARNINGS.split(), *instrumented.options(), *instrumented.FLAGS]
+    command = [os.environ.get("CC", "cc"), *models.FLAGS.split(), *options, "-shared"]
     subprocess.run([*command, str(folder / "common.c"), "-o", str(folder / "common.abi3.so")], check=True)
     for module, kernels in SHARED.values():
         models.build(sharing(module), kernels, folder)

@@ -54,6 +54,16 @@ def test_contents(wheel: Wheel, name: str) -> None:
     assert {line.split(",")[0] for line in record.split()} == expected
 
 
+def test_a_shared_runtime_is_there_once(wheel: Wheel) -> None:
+    """A small model adds less than 20 KB; with a runtime of its own it would take 60 and more."""
+    with zipfile.ZipFile(wheel("zoo")) as file:
+        sizes = {info.filename: info.file_size for info in file.infolist()}
+    assert sizes["zoo/bare.abi3.so"] < 20_000 and sizes["zoo/counted.abi3.so"] < 20_000
+    assert sizes["zoo/runtime.abi3.so"] < 100_000
+    with zipfile.ZipFile(wheel("serve")) as file:
+        assert file.getinfo("digits/nn.abi3.so").file_size > 60_000
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_abi3audit(wheel: Wheel, name: str) -> None:
     """Nothing outside of the stable ABI of 3.11."""
