@@ -5,7 +5,7 @@ ends of the loops around it, so the innermost variable is replaced by an end of 
 
     i * 8 + j, i in 0 .. 4, j in 0 .. i + 1    largest: j = i, then i = 3: 3 * 8 + 3 = 27
 
-What depends on loaded values is not checked, nor what stands under a condition.
+What depends on loaded values is not checked, nor what stands under a condition that these bounds do not decide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import Dim, assign, dim, names, substitute
 from mlaot.ir.dims import Expr as Polynomial
-from mlaot.nest.expressions import Array, Expr, Index, Load, subexpressions
+from mlaot.nest.expressions import Array, Call, Expr, Index, Load, subexpressions
 from mlaot.nest.statements import (
     Alloc,
     Assign,
@@ -160,10 +160,25 @@ class _Ranges:
                 scope = replace(scope, values={**scope.values, s.var.name: value})
             elif isinstance(s, For):
                 uses += self.loop(s, scope)
+            elif isinstance(s, If) and (holds := self.truth(s.condition, scope)) is not None:
+                uses += self.body(s.body if holds else s.otherwise, scope)
             else:
                 guarded = scope.guarded or isinstance(s, If | While)
                 uses += [u for inner in bodies(s) for u in self.body(inner, replace(scope, guarded=guarded))]
         return [u for u in uses if u.array.name not in own]
+
+    def truth(self, condition: Expr, scope: _Scope) -> bool | None:
+        """Return whether two indices are equal, where that is the same in all rounds of the loops around."""
+        if not (isinstance(condition, Call) and condition.name == "eq"):
+            return None
+        left, right = (self.value(x, scope) for x in condition.args)
+        if left is None or right is None:
+            return None
+        difference = left + right * -1
+        low, high = (self.extreme(difference, scope.loops, largest=largest) for largest in (False, True))
+        if low is None or high is None:
+            return None
+        return False if low > 0 or high < 0 else True if low == high else None
 
     def loop(self, s: For, scope: _Scope) -> list[_Use]:
         """Check a loop; its variable is bounded by its first and its last value."""

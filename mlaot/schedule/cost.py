@@ -83,13 +83,20 @@ def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
     return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
 
 
-def remainder_schedule(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[str, Schedule] | None:
-    """Return the dynamic axis that ``plan`` walks in blocks, and the best schedule for its single rows."""
+def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[Axis, list[Schedule]] | None:
+    """Return the dynamic axis that ``plan`` walks in blocks, and the best tiles of 1, 2, .. rows that fill no block."""
     for axis in kernel.out:
-        if not isinstance(axis.size, int) and axis.name != kernel.lanes and plan.counts.get(axis.name, 1) > 1:
-            alone = replace(kernel, out=tuple(replace(a, size=1) if a is axis else a for a in kernel.out))
-            return axis.name, schedule(alone, machine)
+        count = plan.counts.get(axis.name, 1)
+        if not isinstance(axis.size, int) and axis.name != kernel.lanes and count > 1:
+            return axis, [rest_schedule(kernel, axis, rows, machine) for rows in range(1, count)]
     return None
+
+
+def rest_schedule(kernel: Contraction, axis: Axis, rows: int, machine: Machine) -> Schedule:
+    """Return the best schedule of a kernel whose ``axis`` has so many rows, all of them in one tile."""
+    rest = replace(kernel, out=tuple(replace(a, size=rows) if a is axis else a for a in kernel.out))
+    whole = (s for s in _candidates(kernel, machine) if s.counts.get(axis.name, 1) == rows)
+    return min(whole, key=lambda s: _cycles(rest, s, machine))
 
 
 def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:

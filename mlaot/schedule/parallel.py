@@ -77,6 +77,8 @@ def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
         if isinstance(s, For) and s.parallel:
             yield s, outside
             yield from _parallel(s.body, product((outside, rounds(s))))
+        elif isinstance(s, If) and not s.otherwise:
+            yield from _parallel(s.body, outside)
 
 
 def _covers(body: Body, name: str) -> bool:
@@ -84,6 +86,8 @@ def _covers(body: Body, name: str) -> bool:
     for s in body:
         is_parallel = isinstance(s, For) and s.parallel
         if is_parallel and isinstance(s, For) and (s.var.name == name or _covers(s.body, name)):
+            continue
+        if isinstance(s, If) and not s.otherwise and _covers(s.body, name):
             continue
         if not isinstance(s, Let | Mutable | Alloc):
             return False

@@ -9,7 +9,8 @@
 A micro-kernel is made in five steps, each a module:
 
 1. ``cost.py`` chooses the size of a tile and the order of its loops by a model of their cycles;
-2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops;
+2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops; the rows that fill no block of an axis
+   of unknown extent are one tile of their number;
 3. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;
 4. ``microkernel.py`` writes the steps of a sum in vectors;
 5. ``epilogue.py`` takes the accumulators to memory.
@@ -22,13 +23,14 @@ from dataclasses import replace
 from itertools import product
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import dim
-from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, lanes_left, splat
+from mlaot.ir.dims import dim, names
+from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, compare, lanes_left, splat
 from mlaot.nest.statements import (
     Assign,
     Block,
     Body,
     For,
+    If,
     Let,
     Mutable,
     Nest,
@@ -45,11 +47,11 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, remainder_schedule, schedule
+from mlaot.schedule.cost import Schedule, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
-from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments, single_rows
+from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments
 from mlaot.schedule.tuning import PREFETCH_STEPS
 
 
@@ -57,23 +59,36 @@ def tile(nest: Nest, machine: Machine) -> Nest:
     """Return a contraction as ``machine`` runs it, by the schedule that was measured or is estimated to be the best."""
     kernel = contraction_of(nest)
     plan = schedule(kernel, machine)
-    single = remainder_schedule(kernel, plan, machine)
-    if single is None:
+    remainder = remainder_schedules(kernel, plan, machine)
+    if remainder is None or names(remainder[0].size) & {axis.name for axis in kernel.out}:
         loops = _Loops(kernel, plan, machine).nest()
     else:
-        name, single_plan = single
-        loops = _Loops(kernel, plan, machine, blocked=name).nest()
-        loops += _Loops(kernel, single_plan, machine, left_of={name: plan.counts[name]}).nest()
+        axis, plans = remainder
+        loops = _Loops(kernel, plan, machine, blocked=axis.name).nest()
+        loops += (_rest(kernel, axis, plan.counts[axis.name], plans, machine),)
     params = tuple(replace(a, panels=None) for a in nest.params)
     return replace(nest, params=params, body=eliminate_dead_code((*kernel.once, *loops)))
+
+
+def _rest(kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine) -> For:
+    """Return the loop over what is left of an axis behind its blocks: at most one round, whose rows are one tile."""
+    v, size = axis.name, axis.size
+    tiles = [
+        If(
+            compare("eq", Index(size + -1 * dim(v)), Index(rows)),
+            _Loops(kernel, plan, machine, exact=(v, rows)).nest(),
+        )
+        for rows, plan in enumerate(plans, 1)
+    ]
+    return _loop(v, size // count * count, size, tuple(tiles), count, parallel=True)
 
 
 class _Loops:
     """The loops of one kernel by one schedule.
 
-    A variable of unknown extent is walked by two schedules: that of ``blocked`` blocks leaves out the rows that fill
-    none, and another one does these: ``left_of`` says how large the blocks along the variable were. Both then keep
-    loops over a single block, so that threads share the same loops.
+    A variable of unknown extent is walked by several schedules: that of ``blocked`` blocks leaves out the rows that
+    fill none, others have ``exact`` tiles of so many rows at that variable. All of them keep loops over a single block,
+    so that threads share the same loops.
     """
 
     def __init__(
@@ -83,11 +98,11 @@ class _Loops:
         machine: Machine,
         *,
         blocked: str | None = None,
-        left_of: Mapping[str, int] | None = None,
+        exact: tuple[str, int] | None = None,
     ) -> None:
         self.kernel, self.plan, self.machine = kernel, plan, machine
-        self.blocked, self.left_of = blocked, left_of or {}
-        self.keeps_loops = blocked is not None or left_of is not None
+        self.blocked, self.exact = blocked, exact
+        self.keeps_loops = blocked is not None or exact is not None
         self.lanes = lanes_of(kernel.dtype, machine)
         self.rows = [n for n in row_names(kernel) if n in plan.counts]
         self.columns = [n for n in column_names(kernel) if n in plan.counts]
@@ -118,6 +133,8 @@ class _Loops:
             return tuple(self._tile(at, counts, along))
         axis = self.order[depth]
         v, result = axis.name, list[Statement]()
+        if self.exact and v == self.exact[0]:
+            return self._nest(depth + 1, {**at, v: dim(v)}, {**counts, v: self.exact[1]}, along)
         segments = self._segments(axis)
         for segment in segments:
             is_once = not self.keeps_loops and len(segments) == 1 and segment.is_one_block
@@ -133,11 +150,9 @@ class _Loops:
     def _segments(self, axis: Axis) -> list[Segment]:
         """Cut an axis into the segments that these loops walk."""
         count = self.plan.counts.get(axis.name, 1)
-        if axis.name in self.left_of:
-            return [single_rows(axis.size, self.left_of[axis.name])]
         if axis.name != self.kernel.lanes:
             segments = row_segments(axis.size, count)
-            return segments[:-1] if axis.name == self.blocked else segments
+            return segments[:1] if axis.name == self.blocked else segments
         panels = next((o.panels for o in self.kernel.operands if o.panels), None)
         if panels is not None:
             return panel_segments(panels, count, self.lanes)
