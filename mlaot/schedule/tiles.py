@@ -73,14 +73,11 @@ def tile(nest: Nest, machine: Machine) -> Nest:
 def _rest(kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine) -> For:
     """Return the loop over what is left of an axis behind its blocks: at most one round, whose rows are one tile."""
     v, size = axis.name, axis.size
-    tiles = [
-        If(
-            compare("eq", Index(size + -1 * dim(v)), Index(rows)),
-            _Loops(kernel, plan, machine, exact=(v, rows)).nest(),
-        )
-        for rows, plan in enumerate(plans, 1)
-    ]
-    return _loop(v, size // count * count, size, tuple(tiles), count, parallel=True)
+    nests = [_Loops(kernel, plan, machine, exact=(v, rows)).nest() for rows, plan in enumerate(plans, 1)]
+    left = Index(size + -1 * dim(v))
+    tiles = [If(compare("eq", left, Index(rows)), nest) for rows, nest in enumerate(nests, 1)]
+    body = tuple(tiles) if len(tiles) > 1 else nests[0]
+    return _loop(v, size // count * count, size, body, len(nests), parallel=True)
 
 
 class _Loops:

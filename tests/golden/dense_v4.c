@@ -236,99 +236,492 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
             }
         }
     }
-    for (ptrdiff_t i = first_from((batch) / 8 * 8, 2, begin); i < (batch - 1 < end ? batch - 1 : end); i += 2) {
-        for (ptrdiff_t j = 0; j < 48; j += 48) {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c0_2 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            f32v c1_2 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                __builtin_prefetch(w + j + k * 48 + 768);
-                __builtin_prefetch(w + j + k * 48 + 784);
-                __builtin_prefetch(w + j + k * 48 + 800);
-                const f32v b0 = load_f32v(w + j + k * 48);
-                const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                const f32v b2 = load_f32v(w + j + k * 48 + 32);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                c0_2 += a0 * b2;
-                const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-                c1_2 += a1 * b2;
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c0_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c0_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 16, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c0_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 32, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c1_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 50, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c1_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 66, v2);
-            }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c1_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 82, v2);
+    for (ptrdiff_t i = first_from((batch) / 8 * 8, 7, begin); i < (batch < end ? batch : end); i += 7) {
+        if (batch - i == 1) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c0_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c0_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 16, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c0_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 32, v2);
+                }
             }
         }
-    }
-    for (ptrdiff_t i = first_from((batch) / 2 * 2, 1, begin); i < (batch < end ? batch : end); i++) {
-        for (ptrdiff_t j = 0; j < 48; j += 48) {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c0_2 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k++) {
-                const f32v b0 = load_f32v(w + j + k * 48);
-                const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                const f32v b2 = load_f32v(w + j + k * 48 + 32);
-                const f32v a0 = splat_f32v(x[i * 784 + k]);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                c0_2 += a0 * b2;
+        if (batch - i == 2) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c0_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c0_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 16, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c0_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 32, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c1_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 50, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c1_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 66, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c1_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 82, v2);
+                }
             }
-            {
-                const f32v x0 = load_f32v(b + j);
-                const f32v v1 = c0_0 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j, v2);
+        }
+        if (batch - i == 3) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c2_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                    const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    c2_2 += a2 * b2;
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c0_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c0_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 16, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c0_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 32, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c1_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 50, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c1_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 66, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c1_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 82, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j);
+                    const f32v v1 = c2_0 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 100, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 16);
+                    const f32v v1 = c2_1 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 116, v2);
+                }
+                {
+                    const f32v x0 = load_f32v(b + j + 32);
+                    const f32v v1 = c2_2 + x0;
+                    const f32v v2 = relu_f32v(v1);
+                    store_f32v(out + i * 50 + j + 132, v2);
+                }
             }
-            {
-                const f32v x0 = load_f32v(b + j + 16);
-                const f32v v1 = c0_1 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 16, v2);
+        }
+        if (batch - i == 4) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c2_2 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c3_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                    const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    c2_2 += a2 * b2;
+                    const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    c3_2 += a3 * b2;
+                }
+                float sums[192];
+                store_f32v(sums, c0_0);
+                store_f32v(sums + 16, c0_1);
+                store_f32v(sums + 32, c0_2);
+                store_f32v(sums + 48, c1_0);
+                store_f32v(sums + 64, c1_1);
+                store_f32v(sums + 80, c1_2);
+                store_f32v(sums + 96, c2_0);
+                store_f32v(sums + 112, c2_1);
+                store_f32v(sums + 128, c2_2);
+                store_f32v(sums + 144, c3_0);
+                store_f32v(sums + 160, c3_1);
+                store_f32v(sums + 176, c3_2);
+                for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+                    for (ptrdiff_t d_j = 0; d_j < 3; d_j++) {
+                        const f32v x0 = load_f32v(b + d_j * 16 + j);
+                        const f32v v1 = load_f32v(sums + d_i * 48 + d_j * 16) + x0;
+                        const f32v v2 = relu_f32v(v1);
+                        store_f32v(out + d_i * 50 + d_j * 16 + i * 50 + j, v2);
+                    }
+                }
             }
-            {
-                const f32v x0 = load_f32v(b + j + 32);
-                const f32v v1 = c0_2 + x0;
-                const f32v v2 = relu_f32v(v1);
-                store_f32v(out + i * 50 + j + 32, v2);
+        }
+        if (batch - i == 5) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c2_2 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c3_2 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                f32v c4_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                    const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    c2_2 += a2 * b2;
+                    const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    c3_2 += a3 * b2;
+                    const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                    c4_2 += a4 * b2;
+                }
+                float sums[240];
+                store_f32v(sums, c0_0);
+                store_f32v(sums + 16, c0_1);
+                store_f32v(sums + 32, c0_2);
+                store_f32v(sums + 48, c1_0);
+                store_f32v(sums + 64, c1_1);
+                store_f32v(sums + 80, c1_2);
+                store_f32v(sums + 96, c2_0);
+                store_f32v(sums + 112, c2_1);
+                store_f32v(sums + 128, c2_2);
+                store_f32v(sums + 144, c3_0);
+                store_f32v(sums + 160, c3_1);
+                store_f32v(sums + 176, c3_2);
+                store_f32v(sums + 192, c4_0);
+                store_f32v(sums + 208, c4_1);
+                store_f32v(sums + 224, c4_2);
+                for (ptrdiff_t d_i = 0; d_i < 5; d_i++) {
+                    for (ptrdiff_t d_j = 0; d_j < 3; d_j++) {
+                        const f32v x0 = load_f32v(b + d_j * 16 + j);
+                        const f32v v1 = load_f32v(sums + d_i * 48 + d_j * 16) + x0;
+                        const f32v v2 = relu_f32v(v1);
+                        store_f32v(out + d_i * 50 + d_j * 16 + i * 50 + j, v2);
+                    }
+                }
+            }
+        }
+        if (batch - i == 6) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c2_2 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c3_2 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                f32v c4_2 = splat_f32v(0.0f);
+                f32v c5_0 = splat_f32v(0.0f);
+                f32v c5_1 = splat_f32v(0.0f);
+                f32v c5_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                    const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    c2_2 += a2 * b2;
+                    const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    c3_2 += a3 * b2;
+                    const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                    c4_2 += a4 * b2;
+                    const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+                    c5_0 += a5 * b0;
+                    c5_1 += a5 * b1;
+                    c5_2 += a5 * b2;
+                }
+                float sums[288];
+                store_f32v(sums, c0_0);
+                store_f32v(sums + 16, c0_1);
+                store_f32v(sums + 32, c0_2);
+                store_f32v(sums + 48, c1_0);
+                store_f32v(sums + 64, c1_1);
+                store_f32v(sums + 80, c1_2);
+                store_f32v(sums + 96, c2_0);
+                store_f32v(sums + 112, c2_1);
+                store_f32v(sums + 128, c2_2);
+                store_f32v(sums + 144, c3_0);
+                store_f32v(sums + 160, c3_1);
+                store_f32v(sums + 176, c3_2);
+                store_f32v(sums + 192, c4_0);
+                store_f32v(sums + 208, c4_1);
+                store_f32v(sums + 224, c4_2);
+                store_f32v(sums + 240, c5_0);
+                store_f32v(sums + 256, c5_1);
+                store_f32v(sums + 272, c5_2);
+                for (ptrdiff_t d_i = 0; d_i < 6; d_i++) {
+                    for (ptrdiff_t d_j = 0; d_j < 3; d_j++) {
+                        const f32v x0 = load_f32v(b + d_j * 16 + j);
+                        const f32v v1 = load_f32v(sums + d_i * 48 + d_j * 16) + x0;
+                        const f32v v2 = relu_f32v(v1);
+                        store_f32v(out + d_i * 50 + d_j * 16 + i * 50 + j, v2);
+                    }
+                }
+            }
+        }
+        if (batch - i == 7) {
+            for (ptrdiff_t j = 0; j < 48; j += 48) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c0_2 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c1_2 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c2_2 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c3_2 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                f32v c4_2 = splat_f32v(0.0f);
+                f32v c5_0 = splat_f32v(0.0f);
+                f32v c5_1 = splat_f32v(0.0f);
+                f32v c5_2 = splat_f32v(0.0f);
+                f32v c6_0 = splat_f32v(0.0f);
+                f32v c6_1 = splat_f32v(0.0f);
+                f32v c6_2 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k++) {
+                    __builtin_prefetch(w + j + k * 48 + 768);
+                    __builtin_prefetch(w + j + k * 48 + 784);
+                    __builtin_prefetch(w + j + k * 48 + 800);
+                    const f32v b0 = load_f32v(w + j + k * 48);
+                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
+                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v a0 = splat_f32v(x[i * 784 + k]);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    c0_2 += a0 * b2;
+                    const f32v a1 = splat_f32v(x[i * 784 + k + 784]);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    c1_2 += a1 * b2;
+                    const f32v a2 = splat_f32v(x[i * 784 + k + 1568]);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    c2_2 += a2 * b2;
+                    const f32v a3 = splat_f32v(x[i * 784 + k + 2352]);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    c3_2 += a3 * b2;
+                    const f32v a4 = splat_f32v(x[i * 784 + k + 3136]);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                    c4_2 += a4 * b2;
+                    const f32v a5 = splat_f32v(x[i * 784 + k + 3920]);
+                    c5_0 += a5 * b0;
+                    c5_1 += a5 * b1;
+                    c5_2 += a5 * b2;
+                    const f32v a6 = splat_f32v(x[i * 784 + k + 4704]);
+                    c6_0 += a6 * b0;
+                    c6_1 += a6 * b1;
+                    c6_2 += a6 * b2;
+                }
+                float sums[336];
+                store_f32v(sums, c0_0);
+                store_f32v(sums + 16, c0_1);
+                store_f32v(sums + 32, c0_2);
+                store_f32v(sums + 48, c1_0);
+                store_f32v(sums + 64, c1_1);
+                store_f32v(sums + 80, c1_2);
+                store_f32v(sums + 96, c2_0);
+                store_f32v(sums + 112, c2_1);
+                store_f32v(sums + 128, c2_2);
+                store_f32v(sums + 144, c3_0);
+                store_f32v(sums + 160, c3_1);
+                store_f32v(sums + 176, c3_2);
+                store_f32v(sums + 192, c4_0);
+                store_f32v(sums + 208, c4_1);
+                store_f32v(sums + 224, c4_2);
+                store_f32v(sums + 240, c5_0);
+                store_f32v(sums + 256, c5_1);
+                store_f32v(sums + 272, c5_2);
+                store_f32v(sums + 288, c6_0);
+                store_f32v(sums + 304, c6_1);
+                store_f32v(sums + 320, c6_2);
+                for (ptrdiff_t d_i = 0; d_i < 7; d_i++) {
+                    for (ptrdiff_t d_j = 0; d_j < 3; d_j++) {
+                        const f32v x0 = load_f32v(b + d_j * 16 + j);
+                        const f32v v1 = load_f32v(sums + d_i * 48 + d_j * 16) + x0;
+                        const f32v v2 = relu_f32v(v1);
+                        store_f32v(out + d_i * 50 + d_j * 16 + i * 50 + j, v2);
+                    }
+                }
             }
         }
     }
@@ -412,61 +805,336 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
             }
         }
     }
-    for (ptrdiff_t i1 = first_from((batch) / 8 * 8, 2, begin); i1 < (batch - 1 < end ? batch - 1 : end); i1 += 2) {
-        for (ptrdiff_t i = 0; i < 2; i += 2) {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            f32v c1_0 = splat_f32v(0.0f);
-            f32v c1_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k += 16) {
-                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                const f32v a0 = load_f32v(x + i1 * 784 + k);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
-                const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
-                c1_0 += a1 * b0;
-                c1_1 += a1 * b1;
-            }
-            float dots[16];
-            const f32v h0 = fold8_f32v(c0_0, c0_1);
-            const f32v h1 = fold8_f32v(c1_0, c1_1);
-            const f32v h2 = fold4_f32v(h0, h1);
-            const f32v h3 = fold2_f32v(h2, h2);
-            const f32v h4 = fold1_f32v(h3, h3);
-            store_f32v(dots, h4);
-            for (ptrdiff_t d_i1 = 0; d_i1 < 2; d_i1++) {
+    for (ptrdiff_t i1 = first_from((batch) / 8 * 8, 7, begin); i1 < (batch < end ? batch : end); i1 += 7) {
+        if (batch - i1 == 1) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold4_f32v(h0, h0);
+                const f32v h2 = fold2_f32v(h1, h1);
+                const f32v h3 = fold1_f32v(h2, h2);
+                store_f32v(dots, h3);
                 for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
                     const float x0 = b[d_i + i + 48];
-                    const float v1 = dots[d_i + d_i1 * 2] + x0;
+                    const float v1 = dots[d_i] + x0;
                     const float v2 = relu_f32(v1);
-                    out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    out[d_i + i + i1 * 50 + 48] = v2;
                 }
             }
         }
-    }
-    for (ptrdiff_t i1 = first_from((batch) / 2 * 2, 1, begin); i1 < (batch < end ? batch : end); i1++) {
-        for (ptrdiff_t i = 0; i < 2; i += 2) {
-            f32v c0_0 = splat_f32v(0.0f);
-            f32v c0_1 = splat_f32v(0.0f);
-            for (ptrdiff_t k = 0; k < 784; k += 16) {
-                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                const f32v a0 = load_f32v(x + i1 * 784 + k);
-                c0_0 += a0 * b0;
-                c0_1 += a0 * b1;
+        if (batch - i1 == 2) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold4_f32v(h0, h1);
+                const f32v h3 = fold2_f32v(h2, h2);
+                const f32v h4 = fold1_f32v(h3, h3);
+                store_f32v(dots, h4);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 2; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
             }
-            float dots[16];
-            const f32v h0 = fold8_f32v(c0_0, c0_1);
-            const f32v h1 = fold4_f32v(h0, h0);
-            const f32v h2 = fold2_f32v(h1, h1);
-            const f32v h3 = fold1_f32v(h2, h2);
-            store_f32v(dots, h3);
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const float x0 = b[d_i + i + 48];
-                const float v1 = dots[d_i] + x0;
-                const float v2 = relu_f32(v1);
-                out[d_i + i + i1 * 50 + 48] = v2;
+        }
+        if (batch - i1 == 3) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold8_f32v(c2_0, c2_1);
+                const f32v h3 = fold8_f32v(c0_0, c0_0);
+                const f32v h4 = fold4_f32v(h0, h1);
+                const f32v h5 = fold4_f32v(h2, h3);
+                const f32v h6 = fold2_f32v(h4, h5);
+                const f32v h7 = fold1_f32v(h6, h6);
+                store_f32v(dots, h7);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 3; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
+            }
+        }
+        if (batch - i1 == 4) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold8_f32v(c2_0, c2_1);
+                const f32v h3 = fold8_f32v(c3_0, c3_1);
+                const f32v h4 = fold4_f32v(h0, h1);
+                const f32v h5 = fold4_f32v(h2, h3);
+                const f32v h6 = fold2_f32v(h4, h5);
+                const f32v h7 = fold1_f32v(h6, h6);
+                store_f32v(dots, h7);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 4; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
+            }
+        }
+        if (batch - i1 == 5) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold8_f32v(c2_0, c2_1);
+                const f32v h3 = fold8_f32v(c3_0, c3_1);
+                const f32v h4 = fold8_f32v(c4_0, c4_1);
+                const f32v h5 = fold8_f32v(c0_0, c0_0);
+                const f32v h6 = fold4_f32v(h0, h1);
+                const f32v h7 = fold4_f32v(h2, h3);
+                const f32v h8 = fold4_f32v(h4, h5);
+                const f32v h9 = fold4_f32v(h5, h5);
+                const f32v h10 = fold2_f32v(h6, h7);
+                const f32v h11 = fold2_f32v(h8, h9);
+                const f32v h12 = fold1_f32v(h10, h11);
+                store_f32v(dots, h12);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 5; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
+            }
+        }
+        if (batch - i1 == 6) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                f32v c5_0 = splat_f32v(0.0f);
+                f32v c5_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                    const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                    c5_0 += a5 * b0;
+                    c5_1 += a5 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold8_f32v(c2_0, c2_1);
+                const f32v h3 = fold8_f32v(c3_0, c3_1);
+                const f32v h4 = fold8_f32v(c4_0, c4_1);
+                const f32v h5 = fold8_f32v(c5_0, c5_1);
+                const f32v h6 = fold8_f32v(c0_0, c0_0);
+                const f32v h7 = fold4_f32v(h0, h1);
+                const f32v h8 = fold4_f32v(h2, h3);
+                const f32v h9 = fold4_f32v(h4, h5);
+                const f32v h10 = fold4_f32v(h6, h6);
+                const f32v h11 = fold2_f32v(h7, h8);
+                const f32v h12 = fold2_f32v(h9, h10);
+                const f32v h13 = fold1_f32v(h11, h12);
+                store_f32v(dots, h13);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 6; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
+            }
+        }
+        if (batch - i1 == 7) {
+            for (ptrdiff_t i = 0; i < 2; i += 2) {
+                f32v c0_0 = splat_f32v(0.0f);
+                f32v c0_1 = splat_f32v(0.0f);
+                f32v c1_0 = splat_f32v(0.0f);
+                f32v c1_1 = splat_f32v(0.0f);
+                f32v c2_0 = splat_f32v(0.0f);
+                f32v c2_1 = splat_f32v(0.0f);
+                f32v c3_0 = splat_f32v(0.0f);
+                f32v c3_1 = splat_f32v(0.0f);
+                f32v c4_0 = splat_f32v(0.0f);
+                f32v c4_1 = splat_f32v(0.0f);
+                f32v c5_0 = splat_f32v(0.0f);
+                f32v c5_1 = splat_f32v(0.0f);
+                f32v c6_0 = splat_f32v(0.0f);
+                f32v c6_1 = splat_f32v(0.0f);
+                for (ptrdiff_t k = 0; k < 784; k += 16) {
+                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
+                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
+                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    c0_0 += a0 * b0;
+                    c0_1 += a0 * b1;
+                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    c1_0 += a1 * b0;
+                    c1_1 += a1 * b1;
+                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    c2_0 += a2 * b0;
+                    c2_1 += a2 * b1;
+                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    c3_0 += a3 * b0;
+                    c3_1 += a3 * b1;
+                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    c4_0 += a4 * b0;
+                    c4_1 += a4 * b1;
+                    const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                    c5_0 += a5 * b0;
+                    c5_1 += a5 * b1;
+                    const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
+                    c6_0 += a6 * b0;
+                    c6_1 += a6 * b1;
+                }
+                float dots[16];
+                const f32v h0 = fold8_f32v(c0_0, c0_1);
+                const f32v h1 = fold8_f32v(c1_0, c1_1);
+                const f32v h2 = fold8_f32v(c2_0, c2_1);
+                const f32v h3 = fold8_f32v(c3_0, c3_1);
+                const f32v h4 = fold8_f32v(c4_0, c4_1);
+                const f32v h5 = fold8_f32v(c5_0, c5_1);
+                const f32v h6 = fold8_f32v(c6_0, c6_1);
+                const f32v h7 = fold8_f32v(c0_0, c0_0);
+                const f32v h8 = fold4_f32v(h0, h1);
+                const f32v h9 = fold4_f32v(h2, h3);
+                const f32v h10 = fold4_f32v(h4, h5);
+                const f32v h11 = fold4_f32v(h6, h7);
+                const f32v h12 = fold2_f32v(h8, h9);
+                const f32v h13 = fold2_f32v(h10, h11);
+                const f32v h14 = fold1_f32v(h12, h13);
+                store_f32v(dots, h14);
+                for (ptrdiff_t d_i1 = 0; d_i1 < 7; d_i1++) {
+                    for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
+                        const float x0 = b[d_i + i + 48];
+                        const float v1 = dots[d_i + d_i1 * 2] + x0;
+                        const float v2 = relu_f32(v1);
+                        out[d_i + d_i1 * 50 + i + i1 * 50 + 48] = v2;
+                    }
+                }
             }
         }
     }

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mlaot.ir.dims import substitute
-from mlaot.nest.expressions import Panels
+from mlaot.nest.expressions import Call, Index, Panels
 from mlaot.nest.interpreter import compile_nest
-from mlaot.nest.statements import Nest
+from mlaot.nest.statements import For, If, Nest, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of
@@ -118,8 +118,17 @@ def test_tiles_compute_the_same(name: str, machine: str) -> None:
     verify(nest)
     tiles = schedule_nest(nest, MACHINES[machine])
     verify(tiles)
-    for n in (0, 1, 2, 7, 13, 24):
+    for n in (*range(15), 24):
         np.testing.assert_array_equal(run(tiles, n), run(nest, n))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_rows_that_fill_no_block_are_one_tile(machine: str) -> None:
+    """So the weights are read once for them, however many they are."""
+    statements = list(walk(schedule_nest(parse_nest(PRODUCT), MACHINES[machine]).body))
+    block = max(s.step for s in statements if isinstance(s, For) and s.var.name == "i")
+    tiles = {s.condition.args[1] for s in statements if isinstance(s, If) and isinstance(s.condition, Call)}
+    assert block > 2 and tiles == {Index(rows) for rows in range(1, block)}
 
 
 def test_where_elements_of_panels_lie() -> None:
