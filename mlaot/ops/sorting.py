@@ -12,16 +12,22 @@ from mlaot.ops.base import Array, Op, no_gradient
 from mlaot.ops.nests.sorts import argsort_nest
 
 
-def _argsort_type(x: Type, axis: int, descending: bool = False) -> Type:
+def _argsort_type(x: Type, axis: int, descending: bool = False, count: int | None = None) -> Type:
     if not 0 <= axis < x.rank:
         raise MlaotError(f"cannot sort {x} along axis {axis}")
-    return Type(i64, x.shape)
+    extent = x.shape[axis]
+    if count is None:
+        return Type(i64, x.shape)
+    if not isinstance(extent, int) or not 0 < count <= extent:
+        raise MlaotError(f"cannot choose the first {count} along axis {axis} of {x}")
+    return Type(i64, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
 
-def _argsort_reference(x: Array, axis: int, descending: bool = False) -> Array:
+def _argsort_reference(x: Array, axis: int, descending: bool = False, count: int | None = None) -> Array:
     """Sort by ranks, which can be negated where numbers cannot; that of nan is the largest."""
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
-    return np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
+    order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
+    return order[(*[slice(None)] * axis, slice(0, count))]
 
 
 # Stable: equal elements (0 and -0 too) keep their order, also when descending. nan is larger than all numbers.
@@ -32,5 +38,6 @@ argsort: Op = Op(
     no_gradient,
     along("axis"),
     nest=argsort_nest,
-    doc="the indices that sort an axis: stable, ascending or descending, nan above all numbers",
+    doc="the indices that sort an axis, or the first `count` of them: stable, ascending or descending, nan above all"
+    " numbers",
 )

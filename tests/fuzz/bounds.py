@@ -492,8 +492,11 @@ def _picked(node: Node, out: Array, x: Bounded, axis: int) -> Array:
     return np.any(near | np.isinf(x.error), axis=axis)
 
 
-def _sorted(node: Node, out: Array, x: Bounded, axis: int, descending: bool = False) -> Array:
+def _sorted(node: Node, out: Array, x: Bounded, axis: int, descending: bool = False, count: int | None = None) -> Array:
     """Neighbours in the order that are too close to tell."""
+    if count is not None:
+        whole = node.op.reference(x.value, axis=axis, descending=descending)
+        return np.take(_sorted(node, whole, x, axis, descending), range(count), axis)
     value, error = (np.moveaxis(np.take_along_axis(part, out, axis), axis, -1) for part in (x.value, x.error))
     if not x.is_float() or not value.shape[-1]:
         doubt = np.broadcast_to(np.any(np.isinf(error), axis=-1, keepdims=True), value.shape)

@@ -396,7 +396,10 @@ class Maker:
         if x is None:
             return
         axis = x.type.rank - 1 if self.rng.random() < 0.6 else self.rng.randrange(x.type.rank)
-        order = self.add("argsort", x, axis=axis, descending=self.rng.random() < 0.4)
+        extent = x.type.shape[axis]
+        some = isinstance(extent, int) and extent > 0 and self.rng.random() < 0.4
+        count = {"count": self.rng.randint(1, extent)} if some else {}
+        order = self.add("argsort", x, axis=axis, descending=self.rng.random() < 0.4, **count)
         if axis == x.type.rank - 1 and self.rng.random() < 0.7:
             self.add("gather", x, order, lead=axis)
 

@@ -153,7 +153,7 @@ def is_right(program: Program, machine: str, rows: int = ROWS) -> bool:
 
 
 def is_found(program: Program, machine: str, wrong: Nest) -> bool:
-    """Whether a nest cannot be right, or gives wrong answers for some number of rows, each of which has its own tile."""
+    """Whether a nest cannot be right, or gives wrong answers for some number of rows: each has a tile."""
     try:
         verify(wrong)
         return not all(is_right(program, machine, rows) for rows in range(ROWS, 0, -1))

@@ -49,6 +49,16 @@ def _each_axis(**attrs: tuple[Any, ...]) -> Make:
     return make
 
 
+def _argsort(rng: Generator) -> Iterator[Sample]:
+    """All of an axis, and the first ones, also of one that is longer than the blocks that are passed over, with ties."""
+    yield from _each_axis(descending=(False, True))(rng)
+    long = rng.integers(0, 30, (3, 70)).astype(float)
+    for x, descending in product((rng.normal(size=(3, 4)), long, long.T.copy()), (False, True)):
+        for axis, extent in enumerate(x.shape):
+            for count in {1, 2, extent - 1, extent}:
+                yield sample(x, axis=axis, descending=descending, count=count)
+
+
 def _arg(rng: Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         for axis in range(len(shape)):
@@ -233,7 +243,7 @@ SAMPLES: dict[str, Make] = {
     "cumsum": _each_axis(reverse=(False, True), exclusive=(False, True)),
     "cumprod": _cumprod,
     "linear_recurrence": _recurrence,
-    "argsort": _each_axis(descending=(False, True)),
+    "argsort": _argsort,
     "slice": _slice,
     "pad": _pad,
     "window": _window,

@@ -145,7 +145,7 @@ def loop_recurrence(a: Array, b: Array, axis: int, reverse: bool) -> Array:
     return along(axis, reverse, row, a, b)
 
 
-def loop_argsort(x: Array, axis: int, descending: bool) -> Array:
+def loop_argsort(x: Array, axis: int, descending: bool, count: int | None = None) -> Array:
     def row(line: list[float]) -> list[int]:
         def key(i: int) -> tuple[bool, float]:
             value = float(line[i])
@@ -154,7 +154,7 @@ def loop_argsort(x: Array, axis: int, descending: bool) -> Array:
 
         return sorted(range(len(line)), key=key)
 
-    return along(axis, False, row, x)
+    return along(axis, False, row, x)[(*[slice(None)] * axis, slice(0, count))]
 
 
 def loop_prod(x: Array, axes: tuple[int, ...]) -> Array:
@@ -459,6 +459,8 @@ def test_errors() -> None:
     refused("cannot scan f32[4] along axis 1", "cumsum", f32[4], axis=1)
     refused("f32[4] and f32[5]", "linear_recurrence", f32[4], f32[5], axis=0)
     refused("cannot sort f32[4] along axis -1", "argsort", f32[4], axis=-1)
+    for count in (0, 5):
+        refused(f"cannot choose the first {count} along axis 0 of f32[4]", "argsort", f32[4], axis=0, count=count)
     refused("cannot count", "iota", shape=(3,), axis=0, dtype=boolean)
     refused("a random key must be u32[2], got f32[2]", "random_bits", f32[2], shape=(), site=0)
     refused("at most 65536", "random_bits", u32[2], shape=(), site=1 << 16)

@@ -121,6 +121,5 @@ def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, An
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
     x = as_array(x)
     at = normal_axis(axis, x.ndim)
-    order = compute(sorts.argsort, x, axis=at, descending=largest)
-    first = order[(*[slice(None)] * at, slice(0, k))]
+    first = compute(sorts.argsort, x, axis=at, descending=largest)[(*[slice(None)] * at, slice(0, k))]
     return np.take_along_axis(x, first, at), first

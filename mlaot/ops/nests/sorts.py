@@ -1,14 +1,37 @@
-"""Sort along an axis: a heap sort of indices in place."""
+"""Sort along an axis: a heap sort of indices in place, of those that come first where only some are wanted.
+
+    heap = the first k indices, the one that comes last at the root
+    for each further element: if it comes before the root's, it takes its place
+    then the heap is sorted
+
+Whole blocks of elements that come after the root's are passed over, as nearly all do when few are wanted of many.
+"""
 
 from __future__ import annotations
 
-from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
+from mlaot.nest.expressions import (
+    BOOL,
+    INDEX,
+    Const,
+    Expr,
+    Index,
+    ValueType,
+    Var,
+    as_index,
+    call,
+    cast,
+    compare,
+    least,
+    select,
+)
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
 from mlaot.ops.nests.target import ZERO, Target
 
 TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
 START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
 ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
+NEXT, STOP, EARLIER = Var("next", INDEX), Var("stop", INDEX), Var("earlier", ValueType("i32", 1))
+BLOCK = 16  # elements that are passed over at once
 
 
 class _Heap:
@@ -18,6 +41,7 @@ class _Heap:
         self.t = t
         self.axis: int = t.attrs["axis"]
         self.dtype = t.node.type.dtype.name
+        self.is_descending = bool(t.attrs.get("descending"))
 
     def get(self, place: Expr) -> Expr:
         """Load the index at a place of the heap."""
@@ -33,15 +57,44 @@ class _Heap:
         """
         keys = [self.t.read(0, self.t.along(self.axis, as_index(var))) for var in (ONE, TWO)]
         left, right = (Var(name, key.type) for name, key in zip(("left", "right"), keys, strict=True))
-        is_descending = bool(self.t.attrs.get("descending"))
-        larger, smaller = ("lt", "gt") if is_descending else ("gt", "lt")
+        larger, smaller = ("lt", "gt") if self.is_descending else ("gt", "lt")
         tie = compare("gt", as_index(ONE), as_index(TWO))
         if self.t.arg(0).type.dtype.kind == "f":
             is_nan = [compare("ne", x, x) for x in (left, right)]
-            tie = select(compare("ne", *is_nan), is_nan[is_descending], tie)
+            tie = select(compare("ne", *is_nan), is_nan[self.is_descending], tie)
         is_after = select(compare(larger, left, right), TRUE, select(compare(smaller, left, right), FALSE, tie))
         lets = [Let(ONE, self.get(first)), Let(TWO, self.get(second))]
         return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
+
+    def comes_first(self, place: Expr, last: Var) -> Expr:
+        """Return whether an element behind all those of the heap comes before the one at its root, ``last``."""
+        x = self.t.read(0, self.t.along(self.axis, place))
+        if self.t.arg(0).type.dtype.kind != "f":
+            return compare("gt" if self.is_descending else "lt", x, last)
+        # The opposite holds for no nan, which is the largest.
+        is_number, later = (last, "le") if self.is_descending else (x, "ge")
+        earlier = call("not", compare(later, x, last))
+        return select(compare("eq", is_number, is_number), earlier, FALSE)
+
+    def take_next(self, extent: int) -> Body:
+        """Look for the next element that comes before the root's, and put its index there."""
+        here, last, b = as_index(NEXT), Var("last", self.t.read(0, self.t.along(self.axis, ZERO)).type), index_var("b")
+        is_first = self.comes_first(here, last)
+        none, one = (Const(value, EARLIER.type) for value in (0, 1))
+        count = select(self.comes_first(here + as_index(b), last), one, none)
+        blocks: Body = (
+            Mutable(EARLIER, none),
+            loop("b", BLOCK, (Assign(EARLIER, call("add", EARLIER, count)),)),
+            If(compare("ne", EARLIER, none), (Break(),)),
+            Assign(NEXT, here + BLOCK),
+        )
+        return (
+            Let(last, self.t.read(0, self.t.along(self.axis, self.get(ZERO)))),
+            While(compare("le", here + BLOCK, Index(extent)), blocks),
+            Let(STOP, least(here + BLOCK, extent)),
+            While(compare("lt", here, as_index(STOP)), (If(is_first, (Break(),)), Assign(NEXT, here + 1))),
+            If(compare("lt", here, as_index(STOP)), (self.put(ZERO, here), Assign(NEXT, here + 1))),
+        )
 
     def sift(self) -> Body:
         """Move the index at ``start`` down among the first ``rest`` places, below those that come after it."""
@@ -59,18 +112,24 @@ class _Heap:
 
 
 def argsort_nest(t: Target) -> Body:
-    """Build a heap of all indices, then move its root behind the heap again and again."""
-    heap, extent = _Heap(t), t.shape[t.attrs["axis"]]
-    start, rest, last = as_index(START), as_index(REST), Var("last", INDEX)
+    """Build a heap of the first indices, let better ones take the root's place, then move it behind the heap."""
+    heap, axis = _Heap(t), t.attrs["axis"]
+    extent, count = t.arg(0).type.shape[axis], t.shape[axis]
+    start, rest, last = as_index(START), as_index(REST), Var("behind", INDEX)
     k = as_index(index_var("k"))
-    fill = loop("k", extent, (heap.put(k, k),))
-    taken = (
+    fill = loop("k", count, (heap.put(k, k),))
+    taken: Body = (
         Assign(REST, rest - 1),
         Let(last, heap.get(rest)),
         heap.put(rest, heap.get(ZERO)),
         heap.put(ZERO, as_index(last)),
     )
+    begin: Body = (Mutable(START, Index(count // 2)), Mutable(REST, Index(count)))
+    left = rest
+    if isinstance(extent, int) and count != extent:
+        further = Index(extent) - as_index(NEXT)
+        taken = (If(compare("gt", further, ZERO), heap.take_next(extent), taken),)
+        begin, left = (*begin, Mutable(NEXT, Index(count))), rest + further
     smaller = If(compare("gt", start, ZERO), (Assign(START, start - 1),), taken)
-    sort = While(compare("gt", rest, Index(1)), (smaller, *heap.sift()))
-    body = (fill, Mutable(START, Index(extent // 2)), Mutable(REST, Index(extent)), sort)
-    return t.around([i for i in range(len(t.shape)) if i != heap.axis], body)
+    sort = While(compare("gt", left, Index(1)), (smaller, *heap.sift()))
+    return t.around([i for i in range(len(t.shape)) if i != axis], (fill, *begin, sort))

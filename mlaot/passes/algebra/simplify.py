@@ -19,6 +19,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.kinds import changes_unit_axes
+from mlaot.ops.sorting import argsort
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 
@@ -106,6 +107,19 @@ def trivial_power(node: Node) -> Node | None:
         case -1:
             return ew.div(full_like(node, 1.0), node.arg(0))
     return None
+
+
+def first_of_sorted(node: Node) -> Node | None:
+    """argsort(x)[:k] => argsort(x, count=k), which sorts no more than it must"""
+    order = node.arg(0)
+    if order.op is not argsort:
+        return None
+    axis, attrs = order.attrs["axis"], node.attrs
+    extent, start, size, step = (x[axis] for x in (order.type.shape, attrs["start"], attrs["size"], attrs["step"]))
+    if step != 1 or not all(isinstance(x, int) for x in (extent, start, size)) or not 0 < start + size < extent:
+        return None
+    first = argsort(order.arg(0), **{**order.attrs, "count": start + size})
+    return first if first.type == node.type else st.slice_(first, **attrs)
 
 
 def to_its_type(node: Node) -> Node | None:
@@ -232,6 +246,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.maximum: (one_argument, constant_on_the_right, maximum_with_zero),
     ew.minimum: (one_argument, constant_on_the_right),
     ew.sub: (minus_zero, minus_negative),
+    st.slice_: (first_of_sorted,),
     ew.div: (by_one,),
     ew.neg: (double_negative,),
     ew.relu: (relu_of_relu,),

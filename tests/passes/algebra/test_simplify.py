@@ -16,6 +16,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.ops.sorting import argsort
 from mlaot.passes.algebra.simplify import RULES, simplify
 
 from ...ops.test_c import special
@@ -91,6 +92,15 @@ FIRES: dict[str, tuple[Build, str]] = {
         "v1 = broadcast(v0, shape=(3, 4), axes=(1,)) : f64[3,4]\nreturn r=v1",
     ),
     "reshape twice": (lambda x, y: st.reshape(st.reshape(x, shape=(2, 2)), shape=(4,)), "return r=v0"),
+    "argsort(x)[:2]": (
+        lambda x, y: st.slice_(argsort(x, axis=0, descending=True), start=(0,), size=(2,), step=(1,)),
+        "v1 = argsort(v0, axis=0, descending=True, count=2) : i64[2]\nreturn r=v1",
+    ),
+    "argsort(x)[1:3]": (
+        lambda x, y: st.slice_(argsort(x, axis=0), start=(1,), size=(2,), step=(1,)),
+        "v1 = argsort(v0, axis=0, count=3) : i64[3]\n"
+        "v2 = slice(v1, start=(1,), size=(2,), step=(1,)) : i64[2]\nreturn r=v2",
+    ),
     "take of everything": (lambda x, y: st.take(x, indices=st.indices(np.arange(4)), lead=0), "return r=v0"),
     "take of everything as a matrix": (
         lambda x, y: st.take(x, indices=st.indices(np.arange(4).reshape(2, 2)), lead=0),
@@ -118,6 +128,8 @@ STAYS: dict[str, Build] = {
     "x**0.5 * x**0.5": lambda x, y: ew.mul(ew.pow_(x, exponent=0.5), ew.pow_(x, exponent=0.5)),
     "x**2": lambda x, y: ew.pow_(x, exponent=2.0),
     "f(reshape(x), y) of another shape": lambda x, y: ew.exp(st.reshape(x, shape=(2, 2))),
+    "argsort(x)[1:]": lambda x, y: st.slice_(argsort(x, axis=0), start=(1,), size=(3,), step=(1,)),
+    "argsort(x)[::2]": lambda x, y: st.slice_(argsort(x, axis=0), start=(0,), size=(2,), step=(2,)),
     "take in another order": lambda x, y: st.take(x, indices=st.indices([1, 0, 2, 3]), lead=0),
     "take of a part": lambda x, y: st.take(x, indices=st.indices([0, 1]), lead=0),
     "x * nan": lambda x, y: ew.mul(x, full_like(x, float("nan"))),
