@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 CC = os.environ.get("CC", "cc")
 FLAGS = (
-    *("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared"),
+    *("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC"),
     *("-fno-delete-null-pointer-checks", "-Wall", "-Wextra", "-Werror"),
 )
 OPTIMIZED = 4  # files of a fuzzer of which one is compiled as wheels are
@@ -189,9 +189,14 @@ class Library:
     def _compile(self, library: Path, compiler: Sequence[str]) -> None:
         self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", MACHINES[self.isa]))
         self.source.with_name("graphs.h").write_text(HEADER)
-        command = [*compiler, *MACHINES[self.isa].flags, str(self.source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
+        made = self.source.with_suffix(".o")
+        # zig would make a C library of its own for each instruction set to link with.
+        for command in (
+            [*compiler, *MACHINES[self.isa].flags, "-c", str(self.source), "-o", str(made)],
+            [*CC.split(), "-shared", str(made), "-o", str(library)],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
 
     def call(
         self,

@@ -24,6 +24,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Jobs in the background ignore Ctrl-C, and so do the processes that they start: tests press it as on a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# NumPy and scikit-learn start a thread a core in each process; these wait in busy loops, for products that are small.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 # Most of what an isolated build installs it never imports.
 os.environ["PIP_NO_COMPILE"] = "1"
 # The program itself, not the script of the package cmake that starts Python to start it.

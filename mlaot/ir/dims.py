@@ -193,8 +193,10 @@ def substitute(value: Dim, values: Mapping[str, int]) -> int: ...
 def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim: ...
 def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim:
     """Evaluate ``value`` with a value for each named dim."""
+    if not isinstance(value, Expr):
+        return value
     total: dict[Monomial, int] = {}
-    for monomial, coefficient in _terms(value):
+    for monomial, coefficient in value.terms:
         term: Dim = 1
         for atom in monomial:
             factor = values[atom] if isinstance(atom, str) else substitute(atom.top, values) // atom.bottom
@@ -282,8 +284,8 @@ def _canonical(terms: dict[Monomial, int]) -> Dim:
     kept = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
     if not kept:
         return 0
-    if set(kept) == {()}:
-        return kept[()]
+    if len(kept) == 1:
+        return kept[()] if () in kept else Expr(tuple(kept.items()))
     return Expr(tuple(sorted(kept.items(), key=lambda term: _rank(term[0]))))
 
 

@@ -56,6 +56,8 @@ class _Numbers:
         return Var(self.bound[var.name], var.type)
 
     def polynomial(self, value: Dim) -> Dim:
+        if isinstance(value, int):
+            return value
         return assign(value, {n: dim(self.name(n)) for n in sorted(names(value))})
 
     def array(self, array: Array) -> Array:

@@ -317,9 +317,10 @@ BODIES: Mapping[type[Statement], tuple[str, ...]] = {
 
 def expressions(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions of a statement, without those of its body."""
-    result = tuple(getattr(statement, name) for name in EXPRESSIONS.get(type(statement), ()))
     if isinstance(statement, Store):
-        return (Index(statement.step), *(result if statement.count is not None else result[1:]))
+        count = () if statement.count is None else (statement.count,)
+        return Index(statement.step), *count, statement.index, statement.value
+    result = tuple([getattr(statement, name) for name in EXPRESSIONS.get(type(statement), ())])
     if isinstance(statement, Point):
         return (Index(statement.offset),)
     if isinstance(statement, Run):
@@ -329,7 +330,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
 
 def bodies(statement: Statement) -> tuple[Body, ...]:
     """Return the bodies of a statement."""
-    return tuple(getattr(statement, name) for name in BODIES.get(type(statement), ()))
+    names = BODIES.get(type(statement))
+    return tuple([getattr(statement, name) for name in names]) if names else ()
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:

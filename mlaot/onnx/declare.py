@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -42,7 +42,7 @@ def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = No
     """
     if isinstance(path, onnx.ModelProto):
         return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ")
-    beside = Path(inspect.stack()[1].filename).parent / path
+    beside = Path(sys._getframe(1).f_code.co_filename).parent / path
     return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +51,7 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
     input. Without it there is one input ``X`` of float32.
     """
     if isinstance(estimator, str | Path):
-        beside = Path(inspect.stack()[1].filename).parent / estimator
+        beside = Path(sys._getframe(1).f_code.co_filename).parent / estimator
         path = beside if beside.exists() else Path(estimator)
         return declare(read(path), sample, {}, f"{path.name}: ")
     return declare(estimator, sample, {}, "")

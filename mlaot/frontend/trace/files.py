@@ -6,7 +6,6 @@ mlaot writes are in ``mlaot/files.py``.)
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def load(path: str | Path) -> dict[str, Parameter | Buffer]:
     training only, the optimizer's state and that of the random numbers, is left out.
     """
     # The module of the user's that calls this: nothing of mlaot's may stand between.
-    caller = inspect.stack()[1].filename
+    caller = sys._getframe(1).f_code.co_filename
     beside = Path(caller).parent / path
     file = beside if beside.exists() else Path(path)
     if not file.exists():
