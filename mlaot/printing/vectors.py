@@ -49,6 +49,8 @@ ONE_DTYPE = {
 TWO_FILES = {"turn"}
 SHARED = {"types", "scalar", "wide", "extreme", "lanes", "fold", "round_half", "turn_f32", "turn_f64"}  # by several
 ARGUMENTS = {"pow": "xy", "power": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
+# What f32 computes within 4 ulp, in two thirds of the time, unless results must not depend on the machine.
+FAST = ("tanh", "sigmoid", "erf")
 # What f32 computes as f64, and the function that is good enough for it.
 WIDE = {"tan": "tan_half", "erfc": "erfc_half", "erfinv": "erfinv_half", "power": "power_half", "fmod": "fmod"}
 
@@ -82,7 +84,9 @@ _NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(
 def functions() -> frozenset[str]:
     """Return the functions of floats that have a template each, such as ``exp``, and no part in another one."""
     families = {name.split(".")[0] for name in template_names("vector")}
-    families = {name for name in families if not name.endswith(("_as", "_half", "_part")) and name not in SHARED}
+    families = {
+        name for name in families if not name.endswith(("_as", "_half", "_part", "_fast")) and name not in SHARED
+    }
     return frozenset(families - {*GENERIC, *MEMORY, *WORDS, *VECTOR, *PARTS, *ONE_DTYPE})
 
 
@@ -104,7 +108,7 @@ def vector_helper(name: str, isa: Isa) -> str | None:
     family, source, dtype, form = parts.groups(default="")
     if not _is_helper(family, source, dtype, form):
         return None
-    return render(_template(family, source, dtype, form), **_context(name, family, source, dtype, form, isa))
+    return render(_template(family, source, dtype, form, isa), **_context(name, family, source, dtype, form, isa))
 
 
 def _is_helper(family: str, source: str, dtype: str, form: str) -> bool:
@@ -124,7 +128,7 @@ def _is_helper(family: str, source: str, dtype: str, form: str) -> bool:
     )
 
 
-def _template(family: str, source: str, dtype: str, form: str) -> str:
+def _template(family: str, source: str, dtype: str, form: str, isa: Isa) -> str:
     if source and family not in ("scatter", "scatter_part"):  # which are one text
         family = f"{family}_half" if source in HALVES else f"{family}_as"
     elif family in BY_LANES:
@@ -141,6 +145,8 @@ def _template(family: str, source: str, dtype: str, form: str) -> str:
         family = "scalar"
     elif family in WIDE and dtype == "f32":
         family = "wide"
+    elif family in FAST and dtype == "f32" and not isa.deterministic:
+        family = f"{family}_fast"
     return f"vector/{family}.c.j2"
 
 

@@ -19,19 +19,23 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mlaot.printing.cmake import contraction
 from mlaot.printing.helpers import preamble
+from mlaot.printing.vectors import FAST
 from mlaot.schedule.machine import MACHINES, Machine
 from tests.compiled import AVAILABLE, CC
 
 from . import accuracy
 
 FLOATS = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
+# Columns of the table: the dtype, and whether results must not depend on the machine. Then some functions are others.
+GRADES = {"f32": ("f32", False), "f64": ("f64", False), "deterministic": ("f32", True)}
 BLOCK = 1 << 20  # points at a time
 Array = np.ndarray[Any, Any]
 
@@ -109,10 +113,14 @@ def compile_c(folder: Path, name: str, text: str, *flags: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
+def compiled(folder: Path, *, deterministic: bool) -> dict[str, ctypes.CDLL]:
     """The helpers for every instruction set of this CPU."""
-    flags = ("-O2", "-ffp-contract=fast")
-    return {name: compile_c(folder, name, source(MACHINES[name]), *flags, *MACHINES[name].flags) for name in AVAILABLE}
+    built = {}
+    for name in AVAILABLE:
+        machine = replace(MACHINES[name], deterministic=deterministic)
+        flags = ("-O2", contraction(deterministic), *machine.flags)
+        built[name] = compile_c(folder, f"{name}{'_deterministic' * deterministic}", source(machine), *flags)
+    return built
 
 
 def oracle(folder: Path) -> ctypes.CDLL:
@@ -214,8 +222,9 @@ def write(errors: Mapping[str, Mapping[str, float]]) -> None:
         "ULP = {",
     ]
     for name in FUNCTIONS:
-        f32, f64 = (math.ceil(errors[name][dtype] * 100) / 100 for dtype in FLOATS)
-        lines.append(f'    "{name}": {{"f32": {f32}, "f64": {f64}}},')
+        rounded = {grade: math.ceil(error * 100) / 100 for grade, error in errors[name].items()}
+        pairs = ", ".join(f'"{grade}": {error}' for grade, error in rounded.items())
+        lines.append(f'    "{name}": {{{pairs}}},')
     Path(accuracy.__file__).write_text("\n".join([*lines, "}", ""]))
 
 
@@ -230,13 +239,15 @@ def main() -> None:
     errors = {name: dict(by_dtype) for name, by_dtype in accuracy.ULP.items()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        true, built = oracle(folder), compiled(folder)
+        true, built = oracle(folder), {grade: compiled(folder, deterministic=grade) for grade in (False, True)}
         print(f"{'function':12} {'largest':>9}  isa   where", flush=True)
         for name in [arguments.function] if arguments.function else FUNCTIONS:
-            for dtype in FLOATS:
-                found = worst(name, dtype, arguments.points, true, built)
-                errors.setdefault(name, {})[dtype] = found.error
-                print(f"{name + '_' + dtype:12} {found}", flush=True)
+            for grade, (dtype, deterministic) in GRADES.items():
+                if deterministic and name not in FAST:
+                    continue
+                found = worst(name, dtype, arguments.points, true, built[deterministic])
+                errors.setdefault(name, {})[grade] = found.error
+                print(f"{name + '_' + grade:12} {found}", flush=True)
     if arguments.write:
         write(errors)
 

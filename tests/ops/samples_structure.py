@@ -50,7 +50,7 @@ def _each_axis(**attrs: tuple[Any, ...]) -> Make:
 
 
 def _argsort(rng: Generator) -> Iterator[Sample]:
-    """All of an axis, and the first ones, also of one that is longer than the blocks that are passed over, with ties."""
+    """All of an axis, and the first ones, also of one that is longer than the blocks passed over, with ties."""
     yield from _each_axis(descending=(False, True))(rng)
     long = rng.integers(0, 30, (3, 70)).astype(float)
     for x, descending in product((rng.normal(size=(3, 4)), long, long.T.copy()), (False, True)):
