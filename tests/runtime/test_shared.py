@@ -21,10 +21,11 @@ from .. import instrumented
 from . import kinds, models
 from .test_host import python
 
+NAME = "shared_by_tests"
 SHARED = {name: (models.MODELS | kinds.MODELS)[name] for name in ("affine", "fit", "shapes", "momentum", "mapped")}
 
 
-def sharing(module: ExtensionModule, runtime: str = "common") -> ExtensionModule:
+def sharing(module: ExtensionModule, runtime: str = NAME) -> ExtensionModule:
     """The module, its runtime in another one."""
     return replace(module, options=replace(module.options, runtime=runtime))
 
@@ -33,11 +34,11 @@ def sharing(module: ExtensionModule, runtime: str = "common") -> ExtensionModule
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Modules and their runtime beside each other."""
     folder = tmp_path_factory.mktemp("shared")
-    for name, text in render_runtime("common").items():
+    for name, text in render_runtime(NAME).items():
         (folder / name).write_text(str(text))
     options = [*models.WARNINGS.split(), *instrumented.options(), *instrumented.FLAGS]
     command = [os.environ.get("CC", "cc"), *models.FLAGS.split(), *options, "-shared"]
-    subprocess.run([*command, str(folder / "common.c"), "-o", str(folder / "common.abi3.so")], check=True)
+    subprocess.run([*command, str(folder / f"{NAME}.c"), "-o", str(folder / f"{NAME}.abi3.so")], check=True)
     for module, kernels in SHARED.values():
         models.build(sharing(module), kernels, folder)
     return folder
@@ -92,7 +93,7 @@ def test_a_model_has_its_own_dims(load: ModuleType) -> None:
 
 def test_only_the_runtime_grows(folder: Path, libraries: dict[str, Path]) -> None:
     """A module has its kernels, its table and little else."""
-    assert is_runtime((folder / "common.abi3.so").read_bytes())
+    assert is_runtime((folder / f"{NAME}.abi3.so").read_bytes())
     for name, (module, _) in SHARED.items():
         library = models.library(module, folder)
         assert not is_runtime(library.read_bytes())
@@ -111,19 +112,19 @@ for _ in range(2):
     except ImportError as error:
         print(error)
 """
-    expected = "fit: cannot import its runtime common: {}; install the package again"
+    expected = "fit: cannot import its runtime shared_by_tests: {}; install the package again"
     library = tmp_path / "fit.abi3.so"
-    assert python(code, library).splitlines() == [expected.format("No module named 'common'")] * 2
-    (tmp_path / "common.py").write_text("functions = None\n")
-    assert "cannot import its runtime common: " in python(code, library)
-    (tmp_path / "common.py").unlink()
-    source = (folder / "common.c").read_text()
+    assert python(code, library).splitlines() == [expected.format("No module named 'shared_by_tests'")] * 2
+    (tmp_path / f"{NAME}.py").write_text("functions = None\n")
+    assert f"cannot import its runtime {NAME}: " in python(code, library)
+    (tmp_path / f"{NAME}.py").unlink()
+    source = (folder / f"{NAME}.c").read_text()
     digest = source.partition('#define RUNTIME_DIGEST "')[2][:16]
-    (tmp_path / "common.c").write_text(source.replace(digest, digest[::-1]))
+    (tmp_path / f"{NAME}.c").write_text(source.replace(digest, digest[::-1]))
     shutil.copy(folder / "mlaot_abi3.h", tmp_path)
-    command = [os.environ.get("CC", "cc"), *models.FLAGS.split(), "-shared", str(tmp_path / "common.c")]
-    subprocess.run([*command, "-o", str(tmp_path / "common.abi3.so")], check=True)
-    other = "fit: its runtime common is of another build; install the package again"
+    command = [os.environ.get("CC", "cc"), *models.FLAGS.split(), "-shared", str(tmp_path / f"{NAME}.c")]
+    subprocess.run([*command, "-o", str(tmp_path / f"{NAME}.abi3.so")], check=True)
+    other = f"fit: its runtime {NAME} is of another build; install the package again"
     assert python(code, library).splitlines() == [other] * 2
 
 
