@@ -268,9 +268,11 @@ def normalizations() -> Iterator[Case]:
 
 def as_module(nn: Any, function: Callable[[Any, Any], Any]) -> Any:
     """A function of an array, in the names of torch or of NumPy, as a module."""
-    import torch
+    library: Any = np
+    if nn is not mlaot.nn:
+        import torch
 
-    library = torch if nn is torch.nn else np
+        library = torch
 
     class Function(nn.Module):
         def forward(self, x: Any) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mlaot
+from mlaot.loading import trace
 from tests import projects
 
 FOLDER = projects.ROOT / "benchmarks"
@@ -127,3 +129,30 @@ def test_a_project_of_a_workload(bench: Any, tmp_path: Path) -> None:
     assert place == {"module": "nn_t1_mlp_b64.training", "function": "run"}
     projects.run("-m", "mlaot", "emit", tmp_path / "project", "--out", tmp_path / "c")
     assert (tmp_path / "c" / "nn_t1_mlp_b64.nn" / "nn.c").exists()
+
+
+def test_the_sweep_is_wide_and_each_op_of_it_a_model(bench: Any) -> None:
+    sweep = bench("sweep")
+    cases = list(sweep.cases())
+    assert len({case.name for case in cases}) == len(cases) and 3 * len(cases) >= 1500
+    smallest: dict[str, Any] = {}
+    for case in cases:
+        if case.op not in smallest or np.prod(case.shape) < np.prod(smallest[case.op].shape):
+            smallest[case.op] = case
+    assert len(smallest) >= 60
+    for case in smallest.values():
+        state = case.network(mlaot.nn).state_dict()
+        assert "return" in str(trace(sweep.declared_in_nn(case, state)).graph), case.name
+
+
+def test_the_sweep_judges_the_slowest_door_by_the_best_peer(
+    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = bench("sweep")
+    row = sweep.Row("linear 8x8 b1", {"mlaot.nn": 2.0, "mlaot.onnx": 3.0, "ort": 6.0, "torch": 9.0}, 1.0)
+    lost = sweep.Row("conv 3 b1", {"mlaot.nn": 4.0, "ort": 2.0})
+    assert row.ratio == 0.5 and lost.ratio == 2
+    sweep.show([row, lost], {row.name: sweep.Row(row.name, {"mlaot.nn": 6.0, "ort": 6.0})}, 5)
+    shown = capsys.readouterr().out
+    assert "2 cases: geometric mean 1.00 of the best peer, worst 2.00, 1 slower (50 %)" in shown
+    assert shown.index("conv 3 b1") < shown.index("linear 8x8 b1")
