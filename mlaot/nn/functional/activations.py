@@ -73,8 +73,10 @@ def silu(input: Array) -> Array:
 
 
 def mish(input: Array) -> Array:
-    """Compute ``x * tanh(softplus(x))`` (Misra, 2019)."""
-    return input * np.tanh(softplus(input))
+    """Compute ``x * tanh(softplus(x))`` (Misra, 2019): ``x * n / (n + 2)`` with ``n = e * (e + 2)``, ``e = exp(x)``."""
+    e = np.exp(np.minimum(input, 20.0))
+    n = e * (e + 2.0)
+    return input * (n / (n + 2.0))
 
 
 def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
