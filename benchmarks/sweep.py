@@ -589,10 +589,16 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         if row.doors() and row.peers():
             by_op.setdefault(re.split(r" (?=[\w/]*\d)", row.name)[0], []).append(row)
     columns = 6
+    lines = -(-len(by_op) // columns)
     figure, axes = pyplot.subplots(
-        -(-len(by_op) // columns), columns, figsize=(3 * columns, 2.2 * -(-len(by_op) // columns)), squeeze=False,
+        lines,
+        columns,
+        figsize=(3 * columns, 2.2 * lines),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
         layout="constrained",
-    )  # fmt: skip
+    )
     for panel in axes.flat[len(by_op) :]:
         panel.axis("off")
     for panel, (op, own) in zip(axes.flat, by_op.items(), strict=False):
