@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlaot.binding.c_library import render_library
 from mlaot.binding.fit import make_fit
@@ -147,8 +147,13 @@ def render_interface(
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(functions, context),
         weights.file or WEIGHTS: weights.content,
-        **(render_library(module, context | tables(module, None, weights) | {"runtime": ""}) if c_library else {}),
+        **(render_library(module, context | tables(alone(module), None, weights)) if c_library else {}),
     }
+
+
+def alone(module: ExtensionModule) -> ExtensionModule:
+    """The module as C calls it, whose library shares nothing."""
+    return replace(module, options=replace(module.options, runtime=""))
 
 
 def remotes(module: ExtensionModule, functions: list[Method]) -> list[str]:

@@ -104,7 +104,8 @@ static int place_inputs(Call *call, const Entry *taker)
 
 static int output_shape(const Call *call, const Port *port, ptrdiff_t *shape)
 {
-    const bool drop = call->lacks_batch && !call->has_batch && port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
+    const bool is_batch = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
+    const bool drop = call->lacks_batch && !call->has_batch && is_batch;
     for (int d = drop; d < port->rank; d++) {
         shape[d - drop] = port_extent(TABLE_OF(call), port, d, call->dim);
     }
@@ -157,7 +158,8 @@ static int take_output(Call *call, int k, PyObject *object)
     ptrdiff_t shape[MAX_RANK];
     const int rank = output_shape(call, port, shape);
     if (!PyObject_CheckBuffer(object)) {
-        return refuse_type(call->function, "out", type_words(TABLE_OF(call), DTYPES[port->dtype].name, rank, shape).text, object);
+        const Words words = type_words(TABLE_OF(call), DTYPES[port->dtype].name, rank, shape);
+        return refuse_type(call->function, "out", words.text, object);
     }
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         return -1;
@@ -457,7 +459,8 @@ static int run_tiles(Call *call)
         }
         for (int i = 0; i < entry->inputs + entry->outputs && tile < rows; i++) {
             const Port *port = &entry->ports[i];
-            ptrdiff_t bytes = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch ? DTYPES[port->dtype].size * tile : 0;
+            const bool is_batch = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
+            ptrdiff_t bytes = is_batch ? DTYPES[port->dtype].size * tile : 0;
             for (int d = 1; d < port->rank; d++) {
                 bytes *= port_extent(TABLE_OF(call), port, d, call->dim);
             }

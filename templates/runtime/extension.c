@@ -27,7 +27,8 @@ static const PyMethodDef MODEL_METHODS[] = {
 #if IS_STATEFUL
     {"__setstate__", model_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nFor pickle and copy."},
 #else
-    {"__setstate__", model_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nRaises TypeError: there is no state."},
+    {"__setstate__", model_setstate, METH_O,
+     "__setstate__($self, state, /)\n--\n\nRaises TypeError: there is no state."},
 #endif
     {NULL, NULL, 0, NULL},
 };

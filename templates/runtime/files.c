@@ -448,9 +448,9 @@ static int check_tensors(const Table *table, PyObject *where, PyObject *head, pt
         }
         expected += slot_bytes(&table->slots[k]);
         for (int j = 0; j < k; j++) {
-            if (begin[j] < begin[k] + slot_bytes(&table->slots[k]) && begin[k] < begin[j] + slot_bytes(&table->slots[j])) {
-                PyErr_Format(PyExc_ValueError, "%U: %s and %s overlap in the file", where, table->slots[j].name,
-                             table->slots[k].name);
+            const Slot *one = &table->slots[j], *other = &table->slots[k];
+            if (begin[j] < begin[k] + slot_bytes(other) && begin[k] < begin[j] + slot_bytes(one)) {
+                PyErr_Format(PyExc_ValueError, "%U: %s and %s overlap in the file", where, one->name, other->name);
                 return -1;
             }
         }

@@ -295,7 +295,8 @@ static int set_batch(Fit *fit)
             return -1;
         }
         if (fit->examples % extent != 0) {
-            PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %zd, got %zd", extent, fit->examples);
+            PyErr_Format(PyExc_ValueError, "fit: expected examples in a multiple of %zd, got %zd", extent,
+                         fit->examples);
             return -1;
         }
         return check_bounds(call);
@@ -341,7 +342,8 @@ static int place_examples(Fit *fit)
         workspace = bytes > workspace ? bytes : workspace;
     }
     for (int k = 0; fit->block > 0 && k < late; k++) {
-        total += 2 * round_up(fit->block * of_fit->ahead_bytes[k]) + round_up(of_fit->ahead_bytes[k]) + round_up(fit->block * of_fit->like_bytes[k]);
+        const ptrdiff_t ahead = of_fit->ahead_bytes[k];
+        total += 2 * round_up(fit->block * ahead) + round_up(ahead) + round_up(fit->block * of_fit->like_bytes[k]);
     }
     total += round_up(workspace);
 #endif

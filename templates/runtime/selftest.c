@@ -27,7 +27,8 @@ static uint64_t golden_bits(int i, ptrdiff_t n)
 
 #if HAS_INDICES
 // Indices in place of other numbers.
-static void golden_indices(const Table *table, const Port *port, int i, const IndexRange *range, const ptrdiff_t *dim, char *data)
+static void golden_indices(const Table *table, const Port *port, int i, const IndexRange *range, const ptrdiff_t *dim,
+                           char *data)
 {
     const int bits = 8 * (int)DTYPES[port->dtype].size - (DTYPES[port->dtype].kind == 'i');
     const uint64_t most = (uint64_t)1 << (DTYPES[port->dtype].kind == 'f' ? 8 : bits < 31 ? bits : 31);

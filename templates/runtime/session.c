@@ -155,6 +155,7 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
         PyErr_SetString(PyExc_TypeError, "run: output_names: expected a list of names or None");
         return NULL;
     }
+    const char *const *known = table->session->names + entry->inputs;
     PyObject *results = NULL, *numpy = NULL;
     if (take_feed(feed, entry, table->session->names, inputs)) {
         results = call_entry(PY_BODY(self), entry, inputs, entry->inputs, NULL);
@@ -163,7 +164,7 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
     }
     for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
         PyObject *name = all ? NULL : PySequence_GetItem(names, i);
-        const int k = all ? (int)i : name == NULL ? -1 : output_of(name, table->session->names + entry->inputs, entry->outputs);
+        const int k = all ? (int)i : name == NULL ? -1 : output_of(name, known, entry->outputs);
         PyObject *result = k < 0 ? NULL : result_of(results, entry, k);
         if (result != NULL && numpy != NULL) {
             PyObject *array = PyObject_CallFunction(numpy, "O", result);

@@ -1,6 +1,6 @@
-// What the rendered table of a module is made of. What has one module only defines before it includes this file how
-// large the parts of its table are, and what the module has (HAS_STATE and so on: 0 or 1). A runtime that several modules
-// share, and their tables, include limits.h instead.
+// What the rendered table of a module is made of. A module with a runtime of its own defines before it includes this
+// file how large the parts of its table are, and what the module has (HAS_STATE and so on: 0 or 1). A runtime that
+// several modules share, and their tables, include limits.h instead.
 #pragma once
 
 #include <stdbool.h>
@@ -15,8 +15,13 @@ enum { F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL };
 
 // Kinds: f (floating point), i (signed), u (unsigned), b (bool). Buffers: the format that we give, and the letters that
 // we take where the size is right, too; no buffer holds bfloat16. Last the names and codes of safetensors and DLPack.
-__attribute__((unused)) static const struct { const char *name; char kind; ptrdiff_t size; const char *format, *letters, *tensor; uint8_t code; }
-DTYPES[] = {
+__attribute__((unused)) static const struct {
+    const char *name;
+    char kind;
+    ptrdiff_t size;
+    const char *format, *letters, *tensor;
+    uint8_t code;
+} DTYPES[] = {
     [F16] = {"float16", 'f', 2, "e", "e", "F16", 2}, [BF16] = {"bfloat16", 'f', 2, NULL, "", "BF16", 4},
     [F32] = {"float32", 'f', 4, "f", "f", "F32", 2}, [F64] = {"float64", 'f', 8, "d", "d", "F64", 2},
     [I8] = {"int8", 'i', 1, "b", "b", "I8", 0},      [I16] = {"int16", 'i', 2, "h", "h", "I16", 0},
@@ -106,10 +111,10 @@ typedef struct {
     const char *inputs, *outputs;
 } Session;
 
-// What fit() has to know besides its entry: the batch that it takes by itself, and the extents of the rows of a step and
-// of the examples. Where one example after the other goes in blocks: so many, the inputs of train_step that are read for
-// a block and for an example of it, and of each weight that is updated at the end of a block the bytes of an example's
-// products with it, and with the block.
+// What fit() has to know besides its entry: the batch that it takes by itself, and the extents of the rows of a step
+// and of the examples. Where one example after the other goes in blocks: so many, the inputs of train_step that are read
+// for a block and for an example of it, and of each weight that is updated at the end of a block the bytes of an
+// example's products with it, and with the block.
 typedef struct {
     const char *refusal;  // why there are no batches; else NULL
     int batch;

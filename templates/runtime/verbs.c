@@ -95,8 +95,8 @@ static PyObject *refuse_phase(const char *function, const char *missing)
     return NULL;
 }
 
-// The forward phase (0) or the backward phase (1) of the entry `accumulate`. Where one kernel gives outputs and gradients
-// at once, the forward phase puts gradients and buffers back.
+// The forward phase (0) or the backward phase (1) of the entry `accumulate`. Where one kernel gives outputs and
+// gradients at once, the forward phase puts gradients and buffers back.
 static void run_phase(Model *self, int phase)
 {
     const Table *table = TABLE_OF(self);

@@ -74,7 +74,8 @@ static int map_weights(const Table *table, PyObject *module, Py_buffer *view)
         PyErr_Format(PyExc_ImportError, "%s: expected %U to have %zd bytes, got %zd; install the package again",
                      table->name, path, DIGEST_BYTES + table->weights_bytes, view->len);
     } else if (memcmp(view->buf, table->weights_digest, DIGEST_BYTES) != 0) {
-        PyErr_Format(PyExc_ImportError, "%s: %U is of another build of it; install the package again", table->name, path);
+        PyErr_Format(PyExc_ImportError, "%s: %U is of another build of it; install the package again", table->name,
+                     path);
     }
     release(path);
     release(map);

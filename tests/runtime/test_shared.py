@@ -156,6 +156,13 @@ print(sorted(affine.info()["entries"]))
     assert python(code, folder / "fit.abi3.so").startswith("[")
 
 
+def test_the_library_for_c_shares_nothing() -> None:
+    module, _ = models.MODELS["affine"]
+    shared, own = (render_interface(m, c_library=True) for m in (sharing(module), module))
+    assert "#define IS_SHARED 1" in str(shared["affine.c"])
+    assert shared["affine_c.c"] == own["affine_c.c"]
+
+
 def test_a_module_beyond_the_limits_has_its_own() -> None:
     """Nothing is too large to be built."""
     module, _ = models.MODELS["affine"]
