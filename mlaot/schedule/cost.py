@@ -84,11 +84,15 @@ def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
 
 
 def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[Axis, list[Schedule]] | None:
-    """Return the dynamic axis that ``plan`` walks in blocks, and the best tiles of 1, 2, .. rows that fill no block."""
+    """Return the dynamic axis that ``plan`` walks in blocks, and the best tiles of 1, 2, .. rows that fill no block.
+
+    A light contraction has one of a single row.
+    """
     for axis in kernel.out:
         count = plan.counts.get(axis.name, 1)
         if not isinstance(axis.size, int) and axis.name != kernel.lanes and count > 1:
-            return axis, [rest_schedule(kernel, axis, rows, machine) for rows in range(1, count)]
+            most = 2 if is_light(kernel) else count
+            return axis, [rest_schedule(kernel, axis, rows, machine) for rows in range(1, most)]
     return None
 
 

@@ -71,7 +71,7 @@ def tile(nest: Nest, machine: Machine) -> Nest:
 
 
 def _rest(kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine) -> For:
-    """Return the loop over what is left of an axis behind its blocks: at most one round, whose rows are one tile."""
+    """Return the loop over what is left of an axis behind its blocks: one tile of all its rows, or each row a tile."""
     v, size = axis.name, axis.size
     nests = [_Loops(kernel, plan, machine, exact=(v, rows)).nest() for rows, plan in enumerate(plans, 1)]
     left = Index(size + -1 * dim(v))

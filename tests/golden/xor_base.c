@@ -242,63 +242,18 @@ static void layers_neurons_w_product2_part_base(double *restrict out, const doub
             out[d_i + i] = v1;
         }
     }
-    for (ptrdiff_t i = first_from((batch) / 4 * 4, 3, begin); i < (batch < end ? batch : end); i += 3) {
-        if (batch - i == 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-            }
-            {
-                const double dot = sum_lanes_f64v(c0_0);
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dot + x0;
-                out[i] = v1;
-            }
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
         }
-        if (batch - i == 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-            }
-            double dots[2];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                out[d_i + i] = v1;
-            }
-        }
-        if (batch - i == 3) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-                const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
-                c2_0 += a2 * b0;
-            }
-            double dots[4];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            const f64v h1 = fold1_f64v(c2_0, c2_0);
-            store_f64v(dots + 2, h1);
-            for (ptrdiff_t d_i = 0; d_i < 3; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                out[d_i + i] = v1;
-            }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dot + x0;
+            out[i] = v1;
         }
     }
 }
@@ -341,75 +296,22 @@ static void layers_neurons_w_product3_part_base(double *restrict t1, const doubl
             t1[d_i + i] = v4;
         }
     }
-    for (ptrdiff_t i = first_from((batch) / 4 * 4, 3, begin); i < (batch < end ? batch : end); i += 3) {
-        if (batch - i == 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-            }
-            {
-                const double dot = sum_lanes_f64v(c0_0);
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dot + x0;
-                const double x1 = y[i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[i] = v4;
-            }
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
         }
-        if (batch - i == 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-            }
-            double dots[2];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[d_i + i] = v4;
-            }
-        }
-        if (batch - i == 3) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-                const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
-                c2_0 += a2 * b0;
-            }
-            double dots[4];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            const f64v h1 = fold1_f64v(c2_0, c2_0);
-            store_f64v(dots + 2, h1);
-            for (ptrdiff_t d_i = 0; d_i < 3; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[d_i + i] = v4;
-            }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dot + x0;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t1[i] = v4;
         }
     }
 }
@@ -491,90 +393,27 @@ static void layers_neurons_w_product4_part_base(double *restrict t1, double *res
             t3[d_i + i] = v7;
         }
     }
-    for (ptrdiff_t i = first_from((batch) / 4 * 4, 3, begin); i < (batch < end ? batch : end); i += 3) {
-        if (batch - i == 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-            }
-            {
-                const double dot = sum_lanes_f64v(c0_0);
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dot + x0;
-                const double x1 = y[i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t2[i] = v6;
-                const double v7 = rounded_f64(v6);
-                t3[i] = v7;
-            }
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
         }
-        if (batch - i == 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-            }
-            double dots[2];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[d_i + i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t2[d_i + i] = v6;
-                const double v7 = rounded_f64(v6);
-                t3[d_i + i] = v7;
-            }
-        }
-        if (batch - i == 3) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-                const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
-                c2_0 += a2 * b0;
-            }
-            double dots[4];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            const f64v h1 = fold1_f64v(c2_0, c2_0);
-            store_f64v(dots + 2, h1);
-            for (ptrdiff_t d_i = 0; d_i < 3; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t1[d_i + i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t2[d_i + i] = v6;
-                const double v7 = rounded_f64(v6);
-                t3[d_i + i] = v7;
-            }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dot + x0;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t1[i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s1;
+            t2[i] = v6;
+            const double v7 = rounded_f64(v6);
+            t3[i] = v7;
         }
     }
 }
@@ -859,93 +698,28 @@ static void layers_neurons_w_product6_part_base(double *restrict t1, double *res
             t4[d_i + i] = v7;
         }
     }
-    for (ptrdiff_t i = first_from((batch) / 4 * 4, 3, begin); i < (batch < end ? batch : end); i += 3) {
-        if (batch - i == 1) {
-            f64v c0_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-            }
-            {
-                const double dot = sum_lanes_f64v(c0_0);
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dot + x0;
-                t1[i] = v1;
-                const double x1 = y[i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t2[i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t3[i] = v6;
-                const double v7 = rounded_f64(v6);
-                t4[i] = v7;
-            }
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
         }
-        if (batch - i == 2) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-            }
-            double dots[2];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            for (ptrdiff_t d_i = 0; d_i < 2; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                t1[d_i + i] = v1;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t2[d_i + i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t3[d_i + i] = v6;
-                const double v7 = rounded_f64(v6);
-                t4[d_i + i] = v7;
-            }
-        }
-        if (batch - i == 3) {
-            f64v c0_0 = splat_f64v(0.0);
-            f64v c1_0 = splat_f64v(0.0);
-            f64v c2_0 = splat_f64v(0.0);
-            for (ptrdiff_t k = 0; k < 4; k += 2) {
-                const f64v b0 = load_f64v(layers_neurons_w + k);
-                const f64v a0 = load_f64v(t0 + i * 8 + k);
-                c0_0 += a0 * b0;
-                const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-                c1_0 += a1 * b0;
-                const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
-                c2_0 += a2 * b0;
-            }
-            double dots[4];
-            const f64v h0 = fold1_f64v(c0_0, c1_0);
-            store_f64v(dots, h0);
-            const f64v h1 = fold1_f64v(c2_0, c2_0);
-            store_f64v(dots + 2, h1);
-            for (ptrdiff_t d_i = 0; d_i < 3; d_i++) {
-                const double x0 = layers_neurons_b[0];
-                const double v1 = dots[d_i] + x0;
-                t1[d_i + i] = v1;
-                const double x1 = y[d_i + i];
-                const double v2 = v1 - x1;
-                const double v3 = v2 * v2;
-                const double v4 = rounded_f64(v3);
-                t2[d_i + i] = v4;
-                const double v5 = v2 * 2.0;
-                const double v6 = v5 * s1;
-                t3[d_i + i] = v6;
-                const double v7 = rounded_f64(v6);
-                t4[d_i + i] = v7;
-            }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dot + x0;
+            t1[i] = v1;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t2[i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s1;
+            t3[i] = v6;
+            const double v7 = rounded_f64(v6);
+            t4[i] = v7;
         }
     }
 }
