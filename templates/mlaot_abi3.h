@@ -151,8 +151,8 @@ int PyModule_AddType(PyObject *, PyTypeObject *), PyModule_AddObjectRef(PyObject
 PyObject *PyType_FromModuleAndSpec(PyObject *, const PyType_Spec *, PyObject *), *PyType_GetName(PyTypeObject *);
 unsigned long PyType_GetFlags(PyTypeObject *);
 void *PyType_GetModuleState(PyTypeObject *);
-PyObject *PyModule_GetFilenameObject(PyObject *), *PyModule_GetNameObject(PyObject *), *PyImport_ImportModule(const char *);
-PyObject *PyImport_GetModule(PyObject *);
+PyObject *PyModule_GetFilenameObject(PyObject *), *PyModule_GetNameObject(PyObject *);
+PyObject *PyImport_ImportModule(const char *), *PyImport_GetModule(PyObject *);
 
 PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);

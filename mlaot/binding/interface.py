@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mlaot.binding.c_library import render_library
 from mlaot.binding.fit import make_fit
 from mlaot.binding.literals import c_text
-from mlaot.binding.methods import Method, is_scalar, methods, model_doc, module_doc, render_stub
+from mlaot.binding.methods import is_scalar, methods, model_doc, module_doc, render_stub
 from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scalar_offsets, state_name
 from mlaot.binding.tables import kernel_names, session, tables
 from mlaot.binding.weights import DIGEST_BYTES, placed_weights
@@ -114,7 +114,6 @@ def render_interface(
     stem, fit, weights = module.stem, make_fit(module), placed_weights(module)
     prototypes = [f"{module.prefix}_{kernel}_{isa}" for isa in module.isas for kernel in kernel_names(module)]
     functions = methods(module, fit, bool(scalar_offsets(module)))
-    rows = tables(module, fit, weights)
     context = {
         "module": module.name,
         "stem": stem,
@@ -136,9 +135,8 @@ def render_interface(
     table = render(
         "nn_table.c.j2",
         **context,
-        **rows,
+        **tables(module, fit, weights),
         methods=functions,
-        remotes=remotes(module, functions),
     )
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     return {
@@ -154,15 +152,6 @@ def render_interface(
 def alone(module: ExtensionModule) -> ExtensionModule:
     """The module as C calls it, whose library shares nothing."""
     return replace(module, options=replace(module.options, runtime=""))
-
-
-def remotes(module: ExtensionModule, functions: list[Method]) -> list[str]:
-    """The functions that a module which shares a runtime finds there, and how each is called."""
-    verbs = [f"{method.convention}, method_{method.name}" for method in functions if not method.is_entry]
-    state = ["ONE, module_getattr", "NONE, module_dir"] if module.slots else []
-    sessions = ["NAMED, module_session"] if session(module) else []
-    common = ("NONE, model_reduce", "ONE, model_setstate", "NONE, module_info", "NONE, module_selftest")
-    return [*verbs, *common, *state, *sessions]
 
 
 def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:

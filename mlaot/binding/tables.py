@@ -22,7 +22,7 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import Weights, placed_weights, weights_parts
+from mlaot.binding.weights import Weights, weights_parts
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
 from mlaot.lower.identifiers import c_expression, dim_name
@@ -65,9 +65,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
     served = module if fit is None else fit.added_to(module)
     extents = Extents(served)
     needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
-    golden = golden_rows(module, extents.dims)
-    slots = [slot_row(slot) for slot in saved(module)]
-    own = features(module, fit, served) | sizes(module, fit, extents, needs.values())
+    own = features(module, fit, served, weights) | sizes(module, fit, extents, needs.values())
     runtime = module.options.runtime if fits_limits(own) else ""
     return {
         "runtime": runtime,
@@ -89,8 +87,8 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
             for isa in needs
         ],
         "info": c_lines(json.dumps(describe(module))),
-        "golden": golden,
-        "slots": slots,
+        "golden": golden_rows(module, extents.dims),
+        "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
         "fit_table": fit_table(fit, extents),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
@@ -110,10 +108,7 @@ def table(
 ) -> dict[str, object]:
     """The fields of the ``Table`` of templates/runtime/types.h; those that are left out are 0."""
     numbers = {entry.name: number for number, entry in enumerate(served.entries)}
-    found = {
-        name: numbers.get(name, -1)
-        for name in ("forward", "accumulate", "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
-    }
+    known = ("forward", "accumulate", "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
     return {
         "name": "MODULE_NAME",
         "array_name": 'MODULE_NAME ".Array"',
@@ -127,7 +122,7 @@ def table(
         "degrees": "DEGREES",
         "extent_value": "extent_value",
         "entries": "ENTRIES",
-        **found,
+        **{name: numbers.get(name, -1) for name in known},
         "isas": "ISAS",
         "isa_count": "sizeof ISAS / sizeof *ISAS",
         "threads": module.options.threads,
@@ -163,7 +158,7 @@ def symbols(module: ExtensionModule) -> dict[str, object]:
     }
 
 
-def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) -> dict[str, int]:
+def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, weights: Weights) -> dict[str, int]:
     """What the module has; the C of the rest is left out."""
     entries = module.entries
     present = {
@@ -176,7 +171,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule) 
         "HAS_INDICES": bool(index_dtypes(served)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
-        "HAS_WEIGHTS_FILE": placed_weights(module).file != "",
+        "HAS_WEIGHTS_FILE": weights.file != "",
     }
     return {name: int(value) for name, value in present.items()}
 

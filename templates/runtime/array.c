@@ -3,6 +3,7 @@
 
 #include "runtime/buffers.c"
 #include "runtime/numbers.c"
+#include "runtime/objects.h"
 
 // An array that owns its numbers or looks into another one's.
 typedef struct {
@@ -98,13 +99,6 @@ static int visit_type(PyObject *self, visitproc visit, void *arg)
 static int visit_member(PyObject *member, visitproc visit, void *arg)
 {
     return member == NULL ? 0 : visit(member, arg);
-}
-
-static void release(PyObject *object)
-{
-    if (object != NULL) {
-        Py_DecRef(object);
-    }
 }
 
 #if HAS_STATE || HAS_SESSION || HAS_NAMED

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/functions.h"
+#include "runtime/objects.h"
 
 // The same for every interpreter, since CPython loads an extension once and never unloads it.
 static const Runtime *_Atomic runtime;
@@ -23,12 +24,13 @@ void SHARE_APART(void *threads, Task *task, char *const *p, const ptrdiff_t *dim
     runtime->share_apart(threads, task, p, dim, extent, work, own, at, bytes);
 }
 
-#define REMOTE(convention, name)                                                  \
-    static PyObject *name(PyObject *self, convention##_PARAMETERS)                \
-    {                                                                             \
-        return runtime->name(self, convention##_ARGUMENTS);                       \
+// Those that no method of this module needs, the compiler leaves out.
+#define REMOTE(convention, name)                                                              \
+    __attribute__((unused)) static PyObject *name(PyObject *self, convention##_PARAMETERS)    \
+    {                                                                                         \
+        return runtime->name(self, convention##_ARGUMENTS);                                   \
     }
-REMOTES(REMOTE)
+SHARED_FUNCTIONS(REMOTE)
 
 #if IS_STATEFUL
 static PyObject *model_attribute(PyObject *self, void *number)
@@ -64,12 +66,9 @@ static void refuse_runtime(void)
     PyErr_NormalizeException(&type, &value, &traceback);
     PyErr_Format(PyExc_ImportError, MODULE_NAME ": cannot import its runtime " RUNTIME_NAME ": %S; install the package"
                  " again", value);
-    PyObject *const error[] = {type, value, traceback};
-    for (int k = 0; k < 3; k++) {
-        if (error[k] != NULL) {
-            Py_DecRef(error[k]);
-        }
-    }
+    release(type);
+    release(value);
+    release(traceback);
 }
 
 // Find the runtime; -1 with an ImportError where it is missing or of another build.
@@ -77,22 +76,18 @@ static int find_runtime(void)
 {
     PyObject *module = PyImport_ImportModule(RUNTIME_NAME);
     PyObject *capsule = module == NULL ? NULL : PyObject_GetAttrString(module, "functions");
-    const Runtime *found = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, RUNTIME_NAME ".functions");
-    if (module != NULL) {
-        Py_DecRef(module);
-    }
-    if (capsule != NULL) {
-        Py_DecRef(capsule);  // what it points to stays: no extension is ever unloaded
-    }
-    if (found == NULL) {
+    const Runtime *functions = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, RUNTIME_NAME ".functions");
+    release(module);
+    release(capsule);  // what it points to stays: no extension is ever unloaded
+    if (functions == NULL) {
         refuse_runtime();
         return -1;
     }
-    if (strcmp(found->build, RUNTIME_BUILD) != 0) {
+    if (strcmp(functions->build, RUNTIME_BUILD) != 0) {
         PyErr_SetString(PyExc_ImportError, MODULE_NAME ": its runtime " RUNTIME_NAME " is of another build; install the"
                         " package again");
         return -1;
     }
-    runtime = found;
+    runtime = functions;
     return 0;
 }
