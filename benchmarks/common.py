@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
+from mlaot.probe.beside import load_file
 from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
@@ -40,12 +40,7 @@ def compile_program(program: Program, name: str, folder: Path) -> Path:
 
 def load(library: Path) -> ModuleType:
     """The extension module at ``library``."""
-    name = library.name.partition(".")[0]
-    spec = importlib.util.spec_from_file_location(name, library)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(library.name.partition(".")[0], library)
 
 
 def one_core() -> None:

@@ -10,7 +10,6 @@ difference that onnxruntime's own optimizations make. A file that cannot be buil
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ import onnxruntime
 from common import one_core, table
 
 from mlaot.onnx.declare import port_name
+from mlaot.probe.beside import load_file
 
 PROJECT = """\
 [build-system]
@@ -83,11 +83,7 @@ def build(file: Path, folder: Path) -> tuple[Path, Path, float, int]:
 def load(site: Path) -> Any:
     """The module of an unpacked wheel."""
     (library,) = (site / "shipped").glob("nn.*.so")
-    spec = importlib.util.spec_from_file_location("shipped.nn", library)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file("shipped.nn", library)
 
 
 def first_answer(site: Path, inputs: list[Any], folder: Path) -> float:

@@ -39,6 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from common import compile_program, load, one_core, out, table
 from limits import Machine, cost, measure
+from peers import PEERS
 
 import mlaot
 import mlaot.nn
@@ -406,7 +407,7 @@ def onnx_file(network: Any, case: Case, folder: Path) -> Path:
     """The network as an ONNX file."""
     import torch
 
-    path = folder / "case.onnx"
+    path = folder / "model.onnx"  # as the peers call it
     sample = torch.zeros(case.shape, dtype=torch.int64 if case.integers else getattr(torch, case.dtype))
     dims = {"dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}} if case.open else {}
     with warnings.catch_warnings():
@@ -415,27 +416,10 @@ def onnx_file(network: Any, case: Case, folder: Path) -> Path:
     return path
 
 
-def ort_call(path: Path, x: Array) -> Call:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x}
-    return lambda: session.run(None, feed)[0]
-
-
-def openvino_call(path: Path, x: Array) -> Call:
-    import openvino
-
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": "1"}
-    exact = {"INFERENCE_PRECISION_HINT": "f64" if x.dtype == np.float64 else "f32"}
-    request = openvino.Core().compile_model(path, "CPU", settings | exact).create_infer_request()
-    return lambda: next(iter(request.infer([x], share_inputs=True, share_outputs=True).values()))
-
-
-PEERS = {"ort": ort_call, "openvino": openvino_call}
+def peer_call(name: str, folder: Path, x: Array) -> Call:
+    """A runtime of ``peers.py`` on the folder's ONNX file."""
+    run = PEERS[name][0](folder, {})
+    return lambda: run(x)[0]
 
 
 def declared_in_nn(case: Case, state: Mapping[str, Any]) -> Any:
@@ -483,7 +467,7 @@ def run(case: Case, doors: Sequence[str], peers: Sequence[str], machine: Machine
         except Exception as error:
             row.failures["export"] = first_line(error)
         for name in peers if path else ():
-            attempt(row, calls, name, lambda name=name: PEERS[name](path, x), expected, case)
+            attempt(row, calls, name, lambda name=name: peer_call(name, folder, x), expected, case)
         declare: dict[str, Callable[[], Any]] = {
             "nn": lambda: declared_in_nn(case, state),
             "onnx": lambda: mlaot.onnx.load(path),
@@ -516,8 +500,7 @@ def attempt(row: Row, calls: dict[str, Call], name: str, make: Callable[[], Call
     """Add a runtime whose outputs are right."""
     try:
         call = make()
-        found = np.asarray(call())
-        np.testing.assert_allclose(found, expected, rtol=TOLERANCE[case.dtype], atol=TOLERANCE[case.dtype])
+        np.testing.assert_allclose(np.asarray(call()), expected, rtol=TOLERANCE[case.dtype], atol=TOLERANCE[case.dtype])
         calls[name] = call
     except Exception as error:
         row.failures[name] = first_line(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import subprocess
@@ -17,6 +16,7 @@ from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.printing import cmake
+from mlaot.probe.beside import load_file
 from mlaot.settings.options import Options
 from mlaot.settings.reading import load_settings
 
@@ -71,11 +71,7 @@ def compile_quickly(folder: Path, stem: str, isas: Sequence[str], library: Path,
 
 def load(library: Path) -> ModuleType:
     """A new module object of a compiled model, without a trace in ``sys.modules``."""
-    spec = importlib.util.spec_from_file_location(f"{library.parent.name}.nn", library)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(f"{library.parent.name}.nn", library)
 
 
 def run(

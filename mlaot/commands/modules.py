@@ -15,8 +15,8 @@ from typing import Any
 from mlaot.binding.shared import is_runtime
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule
+from mlaot.probe.beside import SUFFIXES
 
-SUFFIXES = (".so", ".pyd")
 # Errors of reading an archive that is no archive, encrypted, or packed in a way that Python does not know.
 DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError, OverflowError)
 
