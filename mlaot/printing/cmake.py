@@ -53,8 +53,7 @@ def unit_flags(
 
 def flag_files(model: ModelSettings, isas: Iterable[str]) -> dict[str, str]:
     """``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
-    units = unit_flags(model.stem, isas, model.deterministic, model.c_library)
-    return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
+    return _texts(unit_flags(model.stem, isas, model.deterministic, model.c_library))
 
 
 def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
@@ -69,7 +68,10 @@ def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
 
 def runtime_flags(name: str) -> dict[str, str]:
     """The flags of the file of a runtime that models share, as ``flag_files``."""
-    units = unit_flags(name.rpartition(".")[2], (), deterministic=False)
+    return _texts(unit_flags(name.rpartition(".")[2], (), deterministic=False))
+
+
+def _texts(units: dict[str, tuple[str, ...]]) -> dict[str, str]:
     return {f"{unit}.flags": "\n".join(flags) + "\n" for unit, flags in units.items()}
 
 

@@ -8,7 +8,7 @@ High-Performance Matrix Multiplication (2008).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -91,16 +91,20 @@ def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -
     for axis in kernel.out:
         count = plan.counts.get(axis.name, 1)
         if not isinstance(axis.size, int) and axis.name != kernel.lanes and count > 1:
+            by_rows: dict[int, list[Schedule]] = {}
+            for candidate in _candidates(kernel, machine):
+                by_rows.setdefault(candidate.counts.get(axis.name, 1), []).append(candidate)
             most = 2 if is_light(kernel) else count
-            return axis, [rest_schedule(kernel, axis, rows, machine) for rows in range(1, most)]
+            return axis, [_best_of_rest(kernel, axis, rows, by_rows[rows], machine) for rows in range(1, most)]
     return None
 
 
-def rest_schedule(kernel: Contraction, axis: Axis, rows: int, machine: Machine) -> Schedule:
-    """Return the best schedule of a kernel whose ``axis`` has so many rows, all of them in one tile."""
+def _best_of_rest(
+    kernel: Contraction, axis: Axis, rows: int, candidates: Iterable[Schedule], machine: Machine
+) -> Schedule:
+    """Return the best of ``candidates`` where ``axis`` has so many rows only."""
     rest = replace(kernel, out=tuple(replace(a, size=rows) if a is axis else a for a in kernel.out))
-    whole = (s for s in _candidates(kernel, machine) if s.counts.get(axis.name, 1) == rows)
-    return min(whole, key=lambda s: _cycles(rest, s, machine))
+    return min(candidates, key=lambda s: _cycles(rest, s, machine))
 
 
 def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:

@@ -17,7 +17,7 @@ MAX_LENGTH = 200  # characters of a file's name, so that there is room for what 
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 
 
-class Made(NamedTuple):
+class PlannedModule(NamedTuple):
     """An extension module to be made: its name, the module that declares it, its table, and what names it how."""
 
     name: str
@@ -27,16 +27,16 @@ class Made(NamedTuple):
     mend: str
 
 
-def modules_of(settings: Settings) -> Iterator[Made]:
+def planned_modules(settings: Settings) -> Iterator[PlannedModule]:
     """Yield the extension modules of a project."""
     if settings.runtime:
         key = f"key 'runtime' in [tool.mlaot] of {FILE}"
-        yield Made(settings.runtime, "", "[tool.mlaot]", key, "give the runtime another name")
+        yield PlannedModule(settings.runtime, "", "[tool.mlaot]", key, "give the runtime another name")
     for model in settings.models:
         where = table_of(model.name)
         key = f"{where} of {FILE}" if model.name else "--module"
         mend = "give the model another name with the key 'module'"
-        yield Made(model.module, model.model.partition(":")[0], where, key, mend)
+        yield PlannedModule(model.module, model.model.partition(":")[0], where, key, mend)
 
 
 def check_modules(settings: Settings, project: Path) -> None:
@@ -44,30 +44,30 @@ def check_modules(settings: Settings, project: Path) -> None:
     tables: dict[str, str] = {}
     spellings: dict[str, str] = {}
     modules = settings.modules
-    for made in modules_of(settings):
-        if made.source and made.source in modules:
-            declared = next(model.model for model in settings.models if model.module == made.name)
+    for planned in planned_modules(settings):
+        if planned.source and planned.source in modules:
+            declared = next(model.model for model in settings.models if model.module == planned.name)
             raise MlaotError(
-                f"key 'model' in {made.where} of {FILE} is {declared!r}, but {made.source!r} is a module to be made;"
-                " declare the model in another one"
+                f"key 'model' in {planned.where} of {FILE} is {declared!r}, but {planned.source!r} is a module to be"
+                " made; declare the model in another one"
             )
-        if other := tables.get(made.name):
-            raise MlaotError(f"{other} and {made.where} of {FILE} both make the module {made.name!r}")
-        tables[made.name] = made.where
-        path = Path(settings.source, *made.name.split("."))
-        files = () if name_problem(made.name) else (path.with_suffix(".py"), path / "__init__.py")
+        if other := tables.get(planned.name):
+            raise MlaotError(f"{other} and {planned.where} of {FILE} both make the module {planned.name!r}")
+        tables[planned.name] = planned.where
+        path = Path(settings.source, *planned.name.split("."))
+        files = () if name_problem(planned.name) else (path.with_suffix(".py"), path / "__init__.py")
         existing = next(filter(lambda file: (project / file).is_file(), files), None)
-        parent = next((module for module in modules if made.name.startswith(f"{module}.")), None)
-        names = accumulate(made.name.split("."), "{}.{}".format)
+        parent = next((module for module in modules if planned.name.startswith(f"{module}.")), None)
+        names = accumulate(planned.name.split("."), "{}.{}".format)
         spelled = ((name, spellings.setdefault(name.lower(), name)) for name in names)
         twin = next((other for name, other in spelled if other != name), None)
         if reason := (
-            name_problem(made.name)
+            name_problem(planned.name)
             or (existing and f"{existing.as_posix()} is there already")
             or (parent and f"{parent!r} is to be a module, not a package")
             or (twin and f"{twin!r} of another model differs in capitals only, which not every system tells apart")
         ):
-            raise MlaotError(f"{made.key} makes the module {made.name!r}, but {reason}; {made.mend}")
+            raise MlaotError(f"{planned.key} makes the module {planned.name!r}, but {reason}; {planned.mend}")
 
 
 def name_problem(module: str) -> str:
