@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,16 @@ class Case:
     size: str
     network: Network
     shape: tuple[int, ...]
-    open: bool = False
+    open: tuple[int, ...] | bool = ()  # the axes that are named dims; True: the first
     dtype: str = "float32"
     integers: int = 0  # the input has indices below this
+    doors: tuple[str, ...] = ("nn", "onnx", "torch")  # those that it can come through
+
+    @property
+    def dims(self) -> dict[int, str]:
+        """The names of open axes."""
+        axes = (0,) if self.open is True else self.open or ()
+        return {axis: f"d{axis}" for axis in axes}
 
     @property
     def name(self) -> str:
@@ -116,6 +124,7 @@ def cases() -> Iterator[Case]:
     yield from normalizations()
     yield from moves()
     yield from blocks()
+    yield from families()
 
 
 def linears() -> Iterator[Case]:
@@ -368,6 +377,19 @@ def basic(nn: Any, c: int) -> Any:
     )  # fmt: skip
 
 
+def families() -> Iterator[Case]:
+    """The networks of ``families.py``, which are PyTorch's."""
+    if find_spec("torch") is None:
+        return
+    from families import FAMILIES
+
+    for name, family in FAMILIES.items():
+        size = " ".join(map(str, family.shape[1:]))
+        doors = ("onnx", "torch")
+        yield Case(f"net {name}", size, lambda nn, family=family: family.make(), family.shape, family.open,
+                   integers=family.integers, doors=doors)  # fmt: skip
+
+
 def feed_forward(nn: Any, width: int) -> Any:
     """The second half of a transformer's block."""
     layers = (nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -409,7 +431,7 @@ def onnx_file(network: Any, case: Case, folder: Path) -> Path:
 
     path = folder / "model.onnx"  # as the peers call it
     sample = torch.zeros(case.shape, dtype=torch.int64 if case.integers else getattr(torch, case.dtype))
-    dims = {"dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}} if case.open else {}
+    dims = {"dynamic_axes": {"x": case.dims}} if case.open else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter by traces is deprecated, and takes a hundredth of the time
         torch.onnx.export(network, (sample,), path, dynamo=False, input_names=["x"], output_names=["y"], **dims)
@@ -428,21 +450,23 @@ def declared_in_nn(case: Case, state: Mapping[str, Any]) -> Any:
     if state:
         network.load_state_dict(state)
     kind = getattr(mlaot, {"float32": "f32", "float64": "f64"}[case.dtype]) if not case.integers else mlaot.i64
-    first = mlaot.dim("batch") if case.open else case.shape[0]
 
     def forward(x: Any) -> Any:
         return network(x)
 
-    forward.__annotations__ = {"x": kind[first, *case.shape[1:]]}
+    forward.__annotations__ = {"x": kind[declared_shape(case)]}
     return mlaot.model(parameters=network if state else None)(forward)
+
+
+def declared_shape(case: Case) -> tuple[Any, ...]:
+    return tuple(mlaot.dim(case.dims[i]) if i in case.dims else n for i, n in enumerate(case.shape))
 
 
 def declared_in_torch(case: Case, network: Any) -> Any:
     import mlaot.torch
 
     kind = mlaot.i64 if case.integers else getattr(mlaot, {"float32": "f32", "float64": "f64"}[case.dtype])
-    first = mlaot.dim("batch") if case.open else case.shape[0]
-    return mlaot.torch.load(network, kind[first, *case.shape[1:]])
+    return mlaot.torch.load(network, kind[declared_shape(case)])
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
@@ -474,16 +498,15 @@ def run(case: Case, doors: Sequence[str], peers: Sequence[str], machine: Machine
             "torch": lambda: declared_in_torch(case, network),
         }
         for door in doors:
-            if door == "onnx" and path is None:
+            if door not in case.doors or (door == "onnx" and path is None):
                 continue
 
             def compiled(door: str = door) -> Call:
                 declared = declare[door]()
-                if door == "nn":
+                if door == case.doors[0]:
                     arrays = x.nbytes + expected.nbytes
-                    seconds, row.bound = cost(declared, {"batch": case.shape[0] if case.open else 1}).limit(
-                        machine, arrays
-                    )
+                    sizes = {"batch": 1, **{dim: x.shape[i] for i, dim in case.dims.items()}}
+                    seconds, row.bound = cost(declared, sizes).limit(machine, arrays)
                     row.limit = seconds * 1e6
                 options = Options(isas=isas, runtime=RUNTIME)
                 program = compile_model(declared, f"{door}.{door}", options)

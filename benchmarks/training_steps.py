@@ -1,0 +1,193 @@
+"""Steps of training beside PyTorch, eager: small networks of the kinds that people train, with their optimizers.
+
+    MLAOT_ISA=v3 python benchmarks/training_steps.py [--only gpt,cnn] [--batch 32]
+
+Milliseconds a step, forward, backward and update; one core, one thread, by turns. The losses of the first three steps
+are compared before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from common import compile_program, load, one_core, out, table
+
+import mlaot
+import mlaot.nn
+from mlaot import optim
+from mlaot.generate import compile_model
+from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
+
+ROUNDS = 15
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A network to be trained, by names that ``torch.nn`` and ``mlaot.nn`` share.
+
+    ``example``: the shape of an example; ``classes`` is what it is told to be one of, once or once for each token.
+    """
+
+    network: Callable[[Any, Any], Any]
+    example: tuple[int, ...]
+    classes: int
+    optimizer: str
+    tokens: bool = False
+
+
+def gpt(nn: Any, xp: Any, width: int = 64, heads: int = 4, layers: int = 4, length: int = 64, words: int = 65) -> Any:
+    """A character model: 4 blocks of width 64."""
+    F = nn.functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            y, (n, t, _) = self.qkv(self.ln1(x)), x.shape
+            parts = [y[..., i * width : (i + 1) * width] for i in range(3)]
+            q, k, v = [part.reshape(n, t, heads, width // heads).swapaxes(1, 2) for part in parts]
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(y.swapaxes(1, 2).reshape(n, t, width))
+            return x + self.out(F.gelu(self.fc(self.ln2(x))))
+
+    class GPT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.h = nn.ModuleList([Block() for _ in range(layers)])
+            self.lnf, self.head = nn.LayerNorm(width), nn.Linear(width, words)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.wte(tokens) + self.wpe.weight
+            for block in self.h:
+                x = block(x)
+            return self.head(self.lnf(x)).reshape(-1, words)
+
+    return GPT()
+
+
+def cnn(nn: Any, xp: Any) -> Any:
+    """Two convolutions with batch normalization."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(-3), nn.Linear(32 * 7 * 7, 10),
+    )  # fmt: skip
+
+
+def recurrent(nn: Any, kind: str, inputs: int = 28, width: int = 64) -> Any:
+    """A recurrent layer, and a linear one of its last step."""
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = getattr(nn, kind)(inputs, width, batch_first=True), nn.Linear(width, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.rnn(x)[0][:, -1])
+
+    return Classifier()
+
+
+def mlp(nn: Any, xp: Any) -> Any:
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+JOBS = {
+    "mlp": Job(mlp, (784,), 10, "Adam"),
+    "cnn": Job(cnn, (1, 28, 28), 10, "Adam"),
+    "lstm": Job(lambda nn, xp: recurrent(nn, "LSTM"), (28, 28), 10, "Adam"),
+    "gru": Job(lambda nn, xp: recurrent(nn, "GRU"), (28, 28), 10, "Adam"),
+    "gpt": Job(gpt, (64,), 65, "AdamW", tokens=True),
+}
+
+
+def declared(job: Job, state: dict[str, Array]) -> Any:
+    net, batch = job.network(mlaot.nn, np), mlaot.dim("batch")
+    net.load_state_dict(state)
+
+    def loss(scores: Any, label: Any) -> Any:
+        return mlaot.nn.functional.cross_entropy(scores, label.reshape(-1))
+
+    def forward(x: Any) -> Any:
+        return net(x)
+
+    loss.__annotations__ = {"label": mlaot.i64[(batch, *job.example) if job.tokens else batch]}
+    forward.__annotations__ = {"x": (mlaot.i64 if job.tokens else mlaot.f32)[batch, *job.example]}
+    return mlaot.model(loss=loss, optimizer=getattr(optim, job.optimizer)(lr=1e-3), parameters=net)(forward)
+
+
+def measure(name: str, size: int, folder: Path) -> list[str]:
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    job, rng = JOBS[name], np.random.default_rng(0)
+    net = job.network(torch.nn, torch)
+    state = {key: value.detach().numpy().copy() for key, value in net.state_dict().items()}
+    shape = (size, *job.example)
+    x = rng.integers(0, job.classes, shape) if job.tokens else rng.standard_normal(shape, np.float32)
+    label = rng.integers(0, job.classes, shape if job.tokens else size)
+    optimizer = getattr(torch.optim, job.optimizer)(net.parameters(), lr=1e-3)
+    inputs, target = torch.from_numpy(x), torch.from_numpy(label)
+
+    def eager() -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(inputs), target.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    isas = ("base", os.environ["MLAOT_ISA"]) if os.environ.get("MLAOT_ISA") else tuple(MACHINES)
+    program = compile_model(declared(job, state), f"{name}.{name}", Options(isas=isas))
+    step = load(compile_program(program, name, folder / name)).train_step
+    expected = [eager() for _ in range(3)]
+    np.testing.assert_allclose([float(step(x, label)) for _ in range(3)], expected, rtol=1e-3)
+    times: dict[str, list[float]] = {"torch": [], "mlaot": []}
+    for _ in range(ROUNDS):
+        for key, call in (("torch", eager), ("mlaot", lambda: step(x, label))):
+            call()
+            started = time.perf_counter()
+            for _ in range(3):
+                call()
+            times[key].append((time.perf_counter() - started) / 3)
+    theirs, ours = (statistics.median(times[key]) * 1e3 for key in ("torch", "mlaot"))
+    return [f"{name} b{size}", f"{theirs:.3f}", f"{ours:.3f}", f"{ours / theirs:.2f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(JOBS), help=f"of {', '.join(JOBS)}")
+    parser.add_argument("--batch", default="32", help="sizes of batches")
+    options = parser.parse_args()
+    one_core()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.only.split(","):
+            for size in map(int, options.batch.split(",")):
+                rows.append(measure(name, size, Path(folder, str(size))))
+                print(*rows[-1], file=sys.stderr)
+    table(["ms a step", "torch", "mlaot", "mlaot by torch"], rows)
+    out(f"torch is eager; MLAOT_ISA={os.environ.get('MLAOT_ISA', '')}")
+
+
+if __name__ == "__main__":
+    main()
