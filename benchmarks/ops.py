@@ -1,4 +1,4 @@
-"""Forty ops that move or count: the time of a call of each, beside the time in which its bytes can be copied.
+"""Ops that move, count or sort: the time of a call of each, beside the time in which its bytes can be copied.
 
     python benchmarks/ops.py                            # all ops, with the best instructions of this CPU
     MLAOT_ISA=v3 python benchmarks/ops.py               # with AVX2
@@ -101,6 +101,7 @@ def ops() -> Iterator[Op]:
     yield from moves()
     yield from windows()
     yield from elementwise()
+    yield from sorts()
 
 
 def scans_and_reductions() -> Iterator[Op]:
@@ -164,6 +165,17 @@ def elementwise() -> Iterator[Op]:
     yield Op("f32 to f16 [4096, 4096]", lambda x: mlaot.astype(x, np.float16), (given("f4", 4096, 4096),))
     yield Op("i8 to f32 [256, 256]", lambda x: mlaot.astype(x, np.float32), (given("i1", 256, 256),))
     yield Op("f32 to i32 [256, 256]", lambda x: mlaot.astype(x, np.int32), (given("f4", 256, 256),))
+
+
+def sorts() -> Iterator[Op]:
+    rows = given("f4", 256, 1001)
+    yield Op("argsort f32 [256, 1001]", lambda x: np.argsort(x, axis=1, kind="stable"), (rows,))
+    yield Op("argsort f64 [256, 1001]", lambda x: np.argsort(x, axis=1, kind="stable"), (given("f8", 256, 1001),))
+    yield Op("argsort f32 [4096, 16]", lambda x: np.argsort(x, axis=1, kind="stable"), (given("f4", 4096, 16),))
+    yield Op("sort f32 [100000]", np.sort, (given("f4", 100_000),))
+    yield Op("sort f32 [1001, 256] axis 0", lambda x: np.sort(x, axis=0), (given("f4", 1001, 256),))
+    yield Op("median f32 [256, 1001]", lambda x: np.median(x, axis=1), (rows,))
+    yield Op("top 500 f32 [256, 1001]", lambda x: mlaot.top_k(x, 500)[0], (rows,))
 
 
 def measure(op: Op, library: Path) -> Row:

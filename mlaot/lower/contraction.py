@@ -85,7 +85,7 @@ class _Read:
 def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
     """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
     strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
-    return replace(access, strides=strides, offset=panels.padded_size), round_up(panels.rows, panels.unit)
+    return replace(access, strides=strides, offset=panels.padded_size), round_up(panels.rows, panels.width)
 
 
 class _ContractionBuilder:
@@ -327,7 +327,7 @@ class _ContractionBuilder:
         """Whether whole vectors along the lanes stay in the padded row of a remainder column."""
         size = self.sizes[lanes]
         assert isinstance(size, int), "bug in mlaot: weights of no fixed size"
-        return panels.rows - size + round_up(size, panels.unit) <= round_up(panels.rows, panels.unit)
+        return panels.rows - size + round_up(size, panels.width) <= round_up(panels.rows, panels.width)
 
     def _at(self, names: Mapping[str, str]) -> list[Expr]:
         """Return the indices of a point of the result, along each label of the epilogue's values."""

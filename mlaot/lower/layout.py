@@ -23,7 +23,7 @@ from mlaot.ops.control import uses
 from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
-from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH, PANEL_BYTES
+from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH
 
 
 def padded_extent(extent: Dim, itemsize: int) -> Dim:
@@ -133,20 +133,19 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
         return None
     type_ = reads[0][0].arg(reads[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    gates = _gates(reads[0][0])
-    width = (LINE if gates else PANEL_BYTES) // type_.dtype.itemsize
-    columns, unit, rows = shape[axis], LINE // type_.dtype.itemsize, prod(shape) // shape[axis]
-    if type_.dtype.name not in (*VECTORS, "i32") or 4 * columns < width // 2:
+    gates, width = _gates(reads[0][0]), LINE // type_.dtype.itemsize
+    columns, rows = shape[axis], prod(shape) // shape[axis]
+    if type_.dtype.name not in (*VECTORS, "i32") or columns < (2 if gates else width // 2):
         return None
     if gates or type_.dtype.name not in VECTORS:
-        return axis, Panels(rows, columns, width, unit)
-    remainder = columns % unit
-    has_gaps = columns + -columns % unit > PADDING_GROWTH * columns
-    if has_gaps and (columns < unit or len(shape) == 2):  # rows without gaps are as fast
+        return axis, Panels(rows, columns, width)
+    remainder = columns % width
+    has_gaps = columns + -columns % width > PADDING_GROWTH * columns
+    if has_gaps and (columns < width or len(shape) == 2):  # rows without gaps are as fast
         return None
-    if not (has_gaps or (columns > unit and remainder <= COLUMNS_APART)):
+    if not (has_gaps or (columns > width and remainder <= COLUMNS_APART)):
         remainder = 0
-    return axis, Panels(rows, columns - remainder, width, unit)
+    return axis, Panels(rows, columns - remainder, width)
 
 
 def _column_axis(node: Node, i: int) -> int | None:

@@ -165,7 +165,7 @@ class Buffer:
     def bytes(self) -> Dim:
         """The bytes that the buffer takes."""
         if self.panels is not None:
-            remainder = round_up(self.panels.rows, self.panels.unit) * self.remainder_columns
+            remainder = round_up(self.panels.rows, self.panels.width) * self.remainder_columns
             return whole_lines((self.panels.padded_size + remainder) * DTYPES[self.dtype].itemsize)
         size: Dim = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):

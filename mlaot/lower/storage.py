@@ -156,10 +156,10 @@ def _fill_panels(flat: Array, matrix: Array, panels: Panels) -> None:
     start = 0
     for first in range(0, panels.columns, panels.width):
         part = matrix[:, first : min(first + panels.width, panels.columns)]
-        width = round_up(part.shape[1], panels.unit)
-        flat[start : start + panels.rows * width].reshape(panels.rows, width)[:, : part.shape[1]] = part
-        start += panels.rows * width
-    length = round_up(panels.rows, panels.unit)
+        end = start + panels.rows * panels.width
+        flat[start:end].reshape(panels.rows, panels.width)[:, : part.shape[1]] = part
+        start = end
+    length = round_up(panels.rows, panels.width)
     for i, column in enumerate(matrix[:, panels.columns :].T):
         flat[start + i * length :][: panels.rows] = column
 

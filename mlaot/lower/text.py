@@ -1,6 +1,6 @@
 """The text form of programs: one object a line, nests in their own form, printed and read back.
 
-    def contraction(out: f32[batch * 48], x: f32[batch * 64], w: f32[3072, panels(64, 48, 64, 16)]):
+    def contraction(out: f32[batch * 48], x: f32[batch * 64], w: f32[3072, panels(64, 48, 16)]):
         for i in parallel(0, batch):
             ..
     k0 = Kernel(nest=contraction, params=(Param('out', b0, True), Param('x', b1, False), ..), origin='hidden')

@@ -46,17 +46,16 @@ class Panels:
     """The layout of a matrix whose columns are cut into panels of ``width``, each panel stored row by row.
 
     A kernel that computes ``width`` columns of a product reads its panel as one ascending stream (the packed block B~
-    of Goto and van de Geijn, 2008). ``unit`` elements are the widest vector; the last panel is padded with zeros to a
-    multiple of it. With rows = 2, columns = 5, width = 4 and unit = 2, element (row, column) is the number ``rc``::
+    of Goto and van de Geijn, 2008). The last panel is padded with zeros. With rows = 2, columns = 3 and width = 2,
+    element (row, column) is the number ``rc``::
 
-        memory: 00 01 02 03 10 11 12 13 | 04 -- 14 --
-                panel 0, 4 wide           panel 1, 2 wide
+        memory: 00 01 10 11 | 02 -- 12 --
+                panel 0       panel 1
     """
 
     rows: int
     columns: int
     width: int
-    unit: int
 
     @property
     def size(self) -> int:
@@ -66,20 +65,16 @@ class Panels:
     @property
     def padded_size(self) -> int:
         """Elements of the panels in memory, with the zeros behind the columns."""
-        return self.rows * round_up(self.columns, self.unit)
+        return self.rows * round_up(self.columns, self.width)
 
     def place(self, index: int) -> int:
-        """Return the offset in memory of element ``row * columns + column``.
-
-        A panel that begins at column ``begin`` has ``begin`` columns of ``rows`` elements before it.
-        """
+        """Return the offset in memory of element ``row * columns + column``."""
         row, column = divmod(index, self.columns)
-        begin = column // self.width * self.width
-        width = min(self.width, round_up(self.columns - begin, self.unit))
-        return begin * self.rows + row * width + column - begin
+        panel, place = divmod(column, self.width)
+        return (panel * self.rows + row) * self.width + place
 
     def __str__(self) -> str:
-        return f"panels({self.rows}, {self.columns}, {self.width}, {self.unit})"
+        return f"panels({self.rows}, {self.columns}, {self.width})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@
 
 A first assignment binds a variable, one with a type declares a mutable one, further ones assign to it. ``x[i:8]`` are
 eight elements side by side, ``x[i:8:n]`` are ``n`` elements apart, ``x[i:8, k]`` the first ``k`` of them; ``x[i, ...]``
-is in a padded row. ``w: f32[4096, panels(64, 64, 32, 16)]`` is a matrix that lies in panels.
+is in a padded row. ``w: f32[4096, panels(64, 64, 16)]`` is a matrix that lies in panels.
 """
 
 from __future__ import annotations

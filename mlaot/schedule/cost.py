@@ -150,11 +150,9 @@ def _column_counts(
     vectors = 1
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
-        panels = next((o.panels for o in kernel.operands if o.panels), None)
-        has_panels = panels is not None and sizes[lanes] >= panels.width
-        panel_vectors = panels.width // lanes_of(kernel.dtype, machine) if panels and has_panels else 0
+        each = panel_vectors(kernel, machine)
         for n in range(1, max(min(vectors, tuning.TILE_COLUMNS), 1) + 1):
-            if panel_vectors % n == 0:  # blocks of columns divide a panel
+            if each % n == 0 or n % each == 0:  # blocks of columns divide a panel, or are whole panels
                 yield {lanes: n}
     else:
         yield {lanes: 1} if lanes in sizes else {}
@@ -162,6 +160,12 @@ def _column_counts(
         start = {lanes: vectors} if lanes in sizes else {}
         for n in range(2 if lanes in sizes else 1, max(min(sizes[names[0]], tuning.TILE_COLUMNS), 1) + 1):
             yield {**start, names[0]: n}
+
+
+def panel_vectors(kernel: Contraction, machine: Machine) -> int:
+    """Return the vectors in a row of a panel; 1 where no operand lies in panels."""
+    panels = next((o.panels for o in kernel.operands if o.panels), None)
+    return panels.width // lanes_of(kernel.dtype, machine) if panels else 1
 
 
 def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
@@ -250,7 +254,9 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
         size = nominal(axis.size)
         units = -(-size // lanes) if axis.name == kernel.lanes else size
         count = plan.counts.get(axis.name, 1)
-        parts = [(n // c, c) for n, c in block_sizes(units, count, isinstance(axis.size, int))]
+        each = panel_vectors(kernel, machine) if axis.name == kernel.lanes else 1
+        each = each if count > each else 1  # blocks are of whole panels
+        parts = [(n // c, c * each) for n, c in block_sizes(-(-units // each), count // each, isinstance(axis.size, int))]
         is_row = axis.name in rows
         shapes = [
             (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mlaot.ir import DTYPES, Dim
+from mlaot.ir import Dim
 from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Prefetch, Statement
 from mlaot.schedule.contraction import DOT, Contraction, Operand, gate_count, is_along_sum, lanes_of
-from mlaot.schedule.cost import Schedule, first_level_bytes, second_level_bytes
+from mlaot.schedule.cost import Schedule, first_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
 from mlaot.schedule.tuning import PREFETCH_SHARE
@@ -98,38 +98,31 @@ class Tile:
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch what later steps read from panels that do not stay in the first-level cache.
+        """Prefetch what later steps read from a panel that does not stay in the first-level cache.
 
-        A tile of one row takes as long as the second-level cache delivers, and prefetches only from behind that.
+        A tile of several panels reads as many streams, which hardware prefetches soon enough.
         """
         b = self.kernel.operands[-1]
-        if b.panels is None:
+        if b.panels is None or len(self.columns) * self.lanes > b.panels.width:
             return
-        assert self.segment is not None and self.segment.panel is not None
-        itemsize, width = DTYPES[b.dtype].itemsize, self.segment.panel[1]
-        columns, kept = width, first_level_bytes(self.machine)
-        if len(self.rows) == 1:
-            columns, kept = b.panels.columns, second_level_bytes(self.machine)
-        if columns * b.panels.rows * itemsize <= kept * PREFETCH_SHARE:
-            return
-        line = LINE // itemsize
-        for at in points:
-            for column in self.columns:
-                if column.get(self.kernel.lanes, 0) * self.lanes % line == 0:  # one prefetch for each cache line
-                    yield Prefetch(b.array, Index(self.index(b, self.point(at, column))))
+        if LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE:
+            yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in points)
 
     def index(self, operand: Operand, at: Point) -> Dim:
         """Return the element index of an operand at a point.
 
         In panels, whose strides count rows, it is ``begin * rows + row * width + (column - begin)`` for the panel of
-        that width that begins at column ``begin``: all panels before it are full.
+        that width that begins at column ``begin``.
         """
         strides, width, total = dict(operand.strides), 1, operand.offset
         if operand.panels is not None:
             assert self.segment is not None and self.segment.panel is not None
-            begin, width = self.segment.panel
-            del strides[self.kernel.lanes]
-            total = begin * (operand.panels.rows - 1) + at[self.kernel.lanes]
+            width, lanes = operand.panels.width, self.kernel.lanes
+            del strides[lanes]
+            behind = at[lanes] - self.at[lanes]  # columns behind those of the tile's first vector
+            assert isinstance(behind, int), f"bug in mlaot: {behind} columns within a tile"
+            begin = self.segment.panel + behind // width * width
+            total = begin * (operand.panels.rows - 1) + at[lanes]
         for name, stride in strides.items():
             total = total + stride * width * at[name]
         return total

@@ -3,7 +3,7 @@
 64 rows, at most 6 in a block                 0 .. 54 in blocks of 6, 54 .. 64 in blocks of 5
 n rows, 6 in a block                          as many blocks of 6 as fit, then blocks of 2, then single rows
 50 columns, blocks of 2 vectors of 16         0 .. 32: 2 vectors; 32 .. 50: 1 vector and 2 lanes of another one
-80 columns, in panels of 64                   each panel in blocks that divide it, then 64 .. 80 in the last panel
+50 columns, in panels of 16                   blocks of whole panels, or ones that divide a panel; 48 .. 50 in the last
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
-from mlaot.nest.expressions import Panels, round_up
+from mlaot.nest.expressions import Panels
 from mlaot.schedule.cost import block_sizes
 
 
@@ -20,8 +20,8 @@ from mlaot.schedule.cost import block_sizes
 class Segment:
     """A part of an axis in blocks of ``step`` elements: ``count`` points each, or vectors along the lanes.
 
-    ``partial``: how many lanes the last vector has, where it is not full. ``panel``: the column at which the panel of a
-    block begins, and the panel's width.
+    ``partial``: how many lanes the last vector has, where it is not full. ``panel``: the column at which the first
+    panel of a block begins.
     """
 
     start: Dim
@@ -29,7 +29,7 @@ class Segment:
     step: int
     count: int
     partial: Dim | None = None
-    panel: tuple[Dim, int] | None = None
+    panel: Dim | None = None
 
     @property
     def is_one_block(self) -> bool:
@@ -76,32 +76,38 @@ def lane_segments(size: Dim, count: int, lanes: int) -> list[Segment]:
 
 
 def panel_segments(panels: Panels, count: int, lanes: int) -> list[Segment]:
-    """Cut columns that lie in panels into blocks of at most ``count`` vectors, none of which crosses two panels."""
+    """Cut columns that lie in panels into blocks of at most ``count`` vectors: parts of a panel, or whole panels."""
     size, width = panels.columns, panels.width
-    full, vectors = size // width * width, width // lanes
-    count_ = next(n for n in range(min(count, vectors), 0, -1) if vectors % n == 0)
-    segments: list[Segment] = []
+    each = width // lanes  # the vectors of a panel
+    if count > each:
+        segments = _vectors(0, size, count, lanes, each)
+        return [replace(s, panel=s.start if s.is_one_block else dim("j")) for s in segments]
+    full, step = size // width * width, count if each % count == 0 else 1
+    segments = []
     if full:
-        # The panel of a block at column j begins at j // width * width, which is j where a block is a whole panel.
-        first: Dim = 0 if full == width else dim("j") if count_ == vectors else dim("j") // width * width
-        segments.append(Segment(0, full, count_ * lanes, count_, panel=(first, width)))
+        first: Dim = 0 if full == width else dim("j") if step == each else dim("j") // width * width
+        segments.append(Segment(0, full, step * lanes, step, panel=first))
     if size > full:
-        segments += _vectors(full, size, count, lanes, (full, round_up(size - full, panels.unit)))
+        segments += [replace(s, panel=full) for s in _vectors(full, size, count, lanes)]
     return segments
 
 
-def _vectors(begin: int, size: int, count: int, lanes: int, panel: tuple[Dim, int] | None = None) -> list[Segment]:
-    """Cut the elements from ``begin`` to ``size`` into blocks of vectors; the last block has the partial vector."""
+def _vectors(begin: int, size: int, count: int, lanes: int, each: int = 1) -> list[Segment]:
+    """Cut the elements from ``begin`` to ``size`` into blocks of vectors; the last block has the partial vector.
+
+    Blocks have a multiple of ``each`` vectors, but for the last one.
+    """
     vectors, partial = -(-(size - begin) // lanes), (size - begin) % lanes
     segments: list[Segment] = []
     start = begin
-    for extent, step in block_sizes(vectors, count, True):
-        segments.append(Segment(start, start + extent * lanes, step * lanes, step, None, panel))
-        start += extent * lanes
-    if not partial:
+    for extent, step in block_sizes(-(-vectors // each), count // each, True):
+        segments.append(Segment(start, start + extent * each * lanes, step * each * lanes, step * each))
+        start += extent * each * lanes
+    missing = (start - size) // lanes  # vectors that the last block has not
+    if not partial and not missing:
         return segments
     last = segments.pop()
     block = start - last.step
     if block != last.start:
         segments.append(replace(last, end=block))
-    return [*segments, replace(last, start=block, end=size, partial=partial)]
+    return [*segments, replace(last, start=block, end=size, count=last.count - missing, partial=partial or None)]

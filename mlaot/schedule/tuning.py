@@ -76,9 +76,6 @@ SPARE_REGISTERS = 4
 
 # --- How arrays lie in memory.
 
-# Bytes of a panel's row: four of the widest vectors. Measured: panels of 4, 8 and 16 vectors are read at 248, 250 and
-# 237 GB/s.
-PANEL_BYTES = 256
 # Remainder columns, at most, that are dot products instead of a vector that is mostly empty. Measured: an MLP with 50
 # columns at batch 64 takes 20.05 us with 48 + 2, and 24.4 with 64.
 COLUMNS_APART = 2

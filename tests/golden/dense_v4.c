@@ -162,12 +162,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
             f32v c7_1 = splat_f32v(0.0f);
             f32v c7_2 = splat_f32v(0.0f);
             for (ptrdiff_t k = 0; k < 784; k++) {
-                __builtin_prefetch(w + j + k * 48 + 768);
-                __builtin_prefetch(w + j + k * 48 + 784);
-                __builtin_prefetch(w + j + k * 48 + 800);
-                const f32v b0 = load_f32v(w + j + k * 48);
-                const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                const f32v b0 = load_f32v(w + j + k * 16);
+                const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                 const f32v a0 = splat_f32v(x[i * 784 + k]);
                 c0_0 += a0 * b0;
                 c0_1 += a0 * b1;
@@ -243,9 +240,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c0_1 = splat_f32v(0.0f);
                 f32v c0_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -280,12 +277,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c1_1 = splat_f32v(0.0f);
                 f32v c1_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -345,12 +339,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c2_1 = splat_f32v(0.0f);
                 f32v c2_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -435,12 +426,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c3_1 = splat_f32v(0.0f);
                 f32v c3_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -499,12 +487,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c4_1 = splat_f32v(0.0f);
                 f32v c4_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -573,12 +558,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c5_1 = splat_f32v(0.0f);
                 f32v c5_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -657,12 +639,9 @@ static void w_product_part_v4(float *restrict out, const float *restrict x, cons
                 f32v c6_1 = splat_f32v(0.0f);
                 f32v c6_2 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k++) {
-                    __builtin_prefetch(w + j + k * 48 + 768);
-                    __builtin_prefetch(w + j + k * 48 + 784);
-                    __builtin_prefetch(w + j + k * 48 + 800);
-                    const f32v b0 = load_f32v(w + j + k * 48);
-                    const f32v b1 = load_f32v(w + j + k * 48 + 16);
-                    const f32v b2 = load_f32v(w + j + k * 48 + 32);
+                    const f32v b0 = load_f32v(w + j + k * 16);
+                    const f32v b1 = load_f32v(w + j + k * 16 + 12544);
+                    const f32v b2 = load_f32v(w + j + k * 16 + 25088);
                     const f32v a0 = splat_f32v(x[i * 784 + k]);
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
@@ -1171,7 +1150,7 @@ void dense_forward_v4(char *const *p, const ptrdiff_t *dim)
     const ptrdiff_t batch = dim[0];
     const float *const x = (const float *)p[0];  // [batch, 784]
     float *const out = (float *)p[1];  // [batch, 50]
-    const float *const w = (const float *)p[3];  // [50, 784], in panels of 64 along axis 0
+    const float *const w = (const float *)p[3];  // [50, 784], in panels of 16 along axis 0
     const float *const b = (const float *)(p[3] + 156800);  // [50]
     w_product_v4(threads, out, x, w, b, batch);
     w_product2_v4(threads, out, x, w, b, batch);

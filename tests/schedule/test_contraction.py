@@ -17,6 +17,7 @@ from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import schedule_nest
+from mlaot.schedule.segments import panel_segments
 
 PRODUCT = """\
 def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
@@ -29,7 +30,7 @@ def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
             y[i * 48 + j] = max(acc + x0, f32(0.0))
 """
 PANELS = """\
-def panels(y: f32[n * 40], x: f32[n * 20], w: f32[960, panels(20, 40, 32, 16)]):
+def panels(y: f32[n * 40], x: f32[n * 20], w: f32[960, panels(20, 40, 16)]):
     for i in parallel(0, n):
         for j in parallel_tiled(0, 40):
             acc: f32 = f32(0.0)
@@ -86,7 +87,7 @@ def test_a_product() -> None:
 
 def test_strides_within_panels_are_rows() -> None:
     w = contraction_of(parse_nest(PANELS)).operands[1]
-    assert w.panels == Panels(20, 40, 32, 16) and w.array.panels is None
+    assert w.panels == Panels(20, 40, 16) and w.array.panels is None
     assert dict(w.strides) == {"j": 1, "k": 1}
 
 
@@ -132,10 +133,30 @@ def test_rows_that_fill_no_block_are_one_tile(machine: str) -> None:
 
 
 def test_where_elements_of_panels_lie() -> None:
-    layout = Panels(rows=2, columns=40, width=32, unit=16)
+    layout = Panels(rows=2, columns=40, width=16)
     matrix = np.arange(80).reshape(2, 40)
     flat = np.full(2 * (32 + 16), -1)
     for i in range(layout.size):
         flat[layout.place(i)] = matrix.reshape(-1)[i]
-    expected = [*matrix[0, :32], *matrix[1, :32], *matrix[0, 32:], *[-1] * 8, *matrix[1, 32:], *[-1] * 8]
-    assert flat.tolist() == expected
+    first, second, last = matrix[:, :16].ravel(), matrix[:, 16:32].ravel(), matrix[:, 32:]
+    assert flat.tolist() == [*first, *second, *last[0], *[-1] * 8, *last[1], *[-1] * 8]
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("columns", [7, 16, 20, 31, 50, 64, 72, 85, 100, 112])
+def test_blocks_of_panels(columns: int, count: int, lanes: int) -> None:
+    """A block is a part of one panel or begins with one; no vector is empty."""
+    each = 16 // lanes
+    if each % count and count % each:
+        return
+    reached = 0
+    for segment in panel_segments(Panels(10, columns, 16), count, lanes):
+        assert segment.count <= count and segment.start == reached
+        for start in range(reached, int(segment.end), segment.step):
+            assert substitute(segment.panel, {"j": start}) == start // 16 * 16
+            assert start % 16 == 0 or start % 16 + segment.count * lanes <= 16
+            end = start + (segment.count - 1) * lanes + (segment.partial or lanes)
+            assert end == min(start + segment.step, columns)
+        reached = int(segment.end)
+    assert reached == columns
