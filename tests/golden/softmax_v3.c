@@ -94,12 +94,22 @@ INLINE double max_lanes_f64v(f64v x)
     return x[0];
 }
 
+// a where a < b, else b: as the instruction does it.
+INLINE f64v lesser_f64v(f64v a, f64v b)
+{
+#if __has_builtin(__builtin_ia32_minpd256)
+    return __builtin_ia32_minpd256(a, b);
+#else
+    return select_f64v(a < b, a, b);
+#endif
+}
+
 // 2^offset exp(x + c) = (e + lost) a b for a small c; returns e. exp(x) = 2^n exp(r), with r = x - n ln 2 in two parts
 // (Cody & Waite 1980) and exp(r) = 1 + r + r^2 q(r).
 INLINE f64v exp_parts_f64v(f64v x, f64v c, int offset, f64v *lost, f64v *a, f64v *b)
 {
-    x = select_f64v(x < -746.0, splat_f64v(-746.0), x);
-    x = select_f64v(x > 711.0, splat_f64v(711.0), x);
+    x = greater_f64v(splat_f64v(-746.0), x);
+    x = lesser_f64v(splat_f64v(711.0), x);
     // The lowest bits of the sum are n + offset, plus twice the exponent's bias.
     const double round = 0x1.80000000007fep+52 + (double)offset;
     const f64v sum = x * 0x1.71547652b82fep+0 + round;
