@@ -19,6 +19,7 @@ from mlaot.ir.module import INTERMEDIATES, Module
 from mlaot.ir.text import text
 from mlaot.passes.algebra.canonical_order import canonical_order
 from mlaot.passes.algebra.causal_blocks import causal_blocks
+from mlaot.passes.algebra.common_factors import common_factors
 from mlaot.passes.algebra.concat_products import concat_products
 from mlaot.passes.algebra.dead_code import dead_code
 from mlaot.passes.algebra.fold_constants import fold_constants
@@ -70,6 +71,7 @@ ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_c
 PRODUCTS: Passes = (
     *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
+    common_factors,
 )
 # Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (
