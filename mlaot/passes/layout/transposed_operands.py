@@ -5,40 +5,58 @@
     v1 = contract(q, k, spec=ac,bc->ab)                  v3 = contract(q, v2, spec=ac,cb->ab)
 
 The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes.
-Weights need no copy: they are packed at build.
+Frozen weights need no copy: they are packed at build. Those that are trained are copied for products of many rows; the
+forward and the backward pass read them along different axes.
 """
 
 from __future__ import annotations
 
-from mlaot.ir import Dim, Graph, Node
+from math import prod
+
+from mlaot.ir import Dim, Node
+from mlaot.ir.module import Module
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
-from mlaot.schedule.tuning import TRANSPOSED_EXTENT
+from mlaot.passes.subgraphs import everywhere
+from mlaot.schedule.tuning import TRANSPOSED_EXTENT, TRANSPOSED_WEIGHT_ROWS
 
 
-@pass_over("graphs", after=("contract",))
-def transposed_operands(graph: Graph) -> None:
-    """Store transposed the computed operands of products that lie along the sum."""
-    rewrite(graph, {red.contract: (columns_last,)})
+@pass_over("module", after=("contract",))
+def transposed_operands(module: Module) -> None:
+    """Apply the rule of this file to every graph."""
+    rules = (values_transposed,) if module.is_frozen else (values_transposed, weights_transposed)
+    for graph in module.graphs.values():
+        everywhere(lambda graph: rewrite(graph, {red.contract: rules}), graph)
 
 
-def columns_last(node: Node) -> Node | None:
-    """contract(a, b, spec=ac,bc->ab) => contract(a, copy(transpose(b)), spec=ac,cb->ab)"""
+def values_transposed(node: Node) -> Node | None:
+    """contract(a, b, spec=ac,bc->ab) => contract(a, copy(transpose(b)), spec=ac,cb->ab) for a computed b"""
+    return _columns_last(node, TRANSPOSED_EXTENT, of_weights=False)
+
+
+def weights_transposed(node: Node) -> Node | None:
+    """contract(a, w, spec=ac,bc->ab) => contract(a, copy(transpose(w)), spec=ac,cb->ab) for a weight w"""
+    return _columns_last(node, TRANSPOSED_WEIGHT_ROWS, of_weights=True)
+
+
+def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | None:
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (0, 1):
         x, other = node.arg(i), node.arg(1 - i)
         along, names = adjacent(x), labels[i]
-        computed = not is_stored(base_of(x)) and not is_free(x) and x.type.dtype.name in VECTORS
-        if not computed or along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
+        if is_free(x) or is_stored(base_of(x)) != of_weights or x.type.dtype.name not in VECTORS:
+            continue
+        if along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
             continue
         rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
         extents = dict(zip(names, x.type.shape, strict=True))
         step = names[along]
-        if step in out or not all(_is_many(d) for d in ([extents[out[-1]]], [extents[step]], rows)):
+        size = min(map(_least, ([extents[out[-1]]], [extents[step]])))
+        if step in out or size < TRANSPOSED_EXTENT or _least(rows) < least_rows:
             continue
         order = [*[c for c in names if c not in (step, out[-1])], step, out[-1]]
         stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
@@ -48,9 +66,6 @@ def columns_last(node: Node) -> Node | None:
     return None
 
 
-def _is_many(extents: list[Dim]) -> bool:
-    """Tell whether the product of extents is large enough; a named one counts as one."""
-    count = 1
-    for d in extents:
-        count *= d if isinstance(d, int) else 1
-    return count >= TRANSPOSED_EXTENT
+def _least(extents: list[Dim]) -> int:
+    """Return the product of extents, in which a named one counts as one."""
+    return prod(d for d in extents if isinstance(d, int))

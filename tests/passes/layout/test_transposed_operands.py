@@ -11,14 +11,14 @@ import pytest
 import mlaot
 from mlaot import passes
 from mlaot.evaluate import evaluate
-from mlaot.ir import Graph, Type
+from mlaot.ir import Graph, Node, Type
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.nest.statements import For, walk
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.passes.layout.transposed_operands import adjacent, transposed_operands
+from mlaot.passes.layout.transposed_operands import adjacent, values_transposed
 from mlaot.schedule.contraction import contraction_of
 
 from ...compiled import AVAILABLE, Library
@@ -84,6 +84,24 @@ def test_it_computes_the_same(isa: str, tmp_path: Path) -> None:
         assert product.lanes == "j" and all(axis.name != "j" for axis in product.summed)
 
 
+def test_weights_that_are_trained_on_many_rows() -> None:
+    """They are copied at each step, for the pass that reads them along the sum."""
+
+    def products(rows: int) -> list[Node]:
+        w = mlaot.Parameter("w", np.ones((32, 64), np.float32))
+        batch = mlaot.dim("batch")
+
+        def model(x: Any) -> Any:
+            return np.tanh(np.tanh(x) @ w.T)
+
+        model.__annotations__ = {"x": mlaot.f32[batch, rows, 64]}
+        module = passes.run("m", trace(mlaot.model(loss=lambda y: np.sum(y * y, axis=(1, 2)), parameters=[w])(model)))
+        return [n for n in module.graphs["train_step"].nodes() if n.op is red.contract]
+
+    assert any(a.find().op is ew.copy for n in products(64) for a in n.args)
+    assert not any(a.find().op is ew.copy for n in products(8) for a in n.args)
+
+
 def test_gradients_of_products_need_none() -> None:
     w = mlaot.Parameter("w", np.ones((32, 64), np.float32))
     batch = mlaot.dim("batch")
@@ -105,5 +123,5 @@ def test_a_reshape_to_a_scalar_lies_along_no_axis() -> None:
     scalar = st.reshape(x, shape=())
     assert adjacent(scalar) is None and adjacent(x) == 0
     graph.outputs = {"y": red.contract(scalar, x, spec=",a->a")}
-    transposed_operands(graph)
+    assert values_transposed(graph.outputs["y"]) is None
     np.testing.assert_array_equal(evaluate(graph, {"x": np.float32([3])})["y"], [9])
