@@ -8,7 +8,7 @@ High-Performance Matrix Multiplication (2008).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -256,7 +256,8 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
         count = plan.counts.get(axis.name, 1)
         each = panel_vectors(kernel, machine) if axis.name == kernel.lanes else 1
         each = each if count > each else 1  # blocks are of whole panels
-        parts = [(n // c, c * each) for n, c in block_sizes(-(-units // each), count // each, isinstance(axis.size, int))]
+        blocks = block_sizes(-(-units // each), count // each, isinstance(axis.size, int))
+        parts = [(n // c, c * each) for n, c in blocks]
         is_row = axis.name in rows
         shapes = [
             (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
@@ -301,12 +302,64 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
         # Lines of the cache in a step; several steps share the line of a scalar.
         lines = count * (machine.bytes if operand.vector else itemsize) / LINE
-        size = prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)) * itemsize
+        size = _operand_bytes(kernel, operand)
         block = count * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
             far = size > second_level_bytes(machine) and not is_outer
             total += lines * (machine.from_third if far else machine.from_second)
     return total
+
+
+def columns_stay_near(kernel: Contraction, plan: Schedule, machine: Machine) -> bool:
+    """Whether the last operand stays in the second-level cache, and several tiles of rows read a block of it in turn.
+
+    Then the rows of the outer variables may be done one after the other, and are read from far away only once.
+    """
+    if len(kernel.operands) < 2 or not plan.rows_inside:
+        return False
+    tiled = [axis for axis in kernel.out if axis.name in row_names(kernel) and axis.name in plan.counts]
+    tiles = prod(nominal(axis.size) // plan.counts[axis.name] for axis in tiled)
+    is_near = _operand_bytes(kernel, kernel.operands[-1]) <= second_level_bytes(machine)
+    return is_near and tiles >= tuning.ROW_TILES
+
+
+def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> bool:
+    """Whether the sums are made in parts, one for each value of the outermost summed variable.
+
+    They are where the operands do not stay in the second-level cache, from which each tile would read its own part of
+    them, and the sums of all tiles along the innermost variable fit the first one.
+    """
+    if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
+        return False
+    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.words and plan.sets == 1
+    steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
+    if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
+        return False
+    size, lanes = order[-1].size, lanes_of(kernel.dtype, machine)
+    if not isinstance(size, int) or order[-1].name not in plan.counts:
+        return False
+    points = -(-size // lanes) if order[-1].name == kernel.lanes else size
+    if points <= plan.counts[order[-1].name]:  # one tile, which reads its part once
+        return False
+    size = sum(_operand_bytes(kernel, operand) for operand in kernel.operands)
+    sums = part_elements(kernel, plan, order, lanes) * DTYPES[kernel.dtype].itemsize
+    return size > second_level_bytes(machine) and sums <= first_level_bytes(machine)
+
+
+def _operand_bytes(kernel: Contraction, operand: Operand) -> int:
+    """Return the bytes of all elements of an operand that a contraction reads."""
+    axes = [axis for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)]
+    return prod(nominal(axis.size) for axis in axes) * DTYPES[kernel.dtype].itemsize
+
+
+def part_elements(kernel: Contraction, plan: Schedule, order: Sequence[Axis], lanes: int) -> int:
+    """Return how many sums the tiles along the innermost variable have, in whole vectors."""
+    axis = order[-1]
+    assert isinstance(axis.size, int), f"bug in mlaot: parts along {axis.size}"
+    others = prod(count for name, count in plan.counts.items() if name != axis.name)
+    if axis.name == kernel.lanes:
+        return others * -(-axis.size // lanes) * lanes
+    return others * axis.size * lanes
 
 
 def _moves(operand: Operand, axis: Axis) -> bool:

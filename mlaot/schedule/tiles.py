@@ -18,14 +18,15 @@ A micro-kernel is made in five steps, each a module:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim, names
-from mlaot.nest.expressions import INDEX, Call, Expr, Index, Var, compare, lanes_left, splat
+from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, Var, compare, lanes_left, splat
 from mlaot.nest.statements import (
+    Alloc,
     Assign,
     Block,
     Body,
@@ -35,6 +36,7 @@ from mlaot.nest.statements import (
     Mutable,
     Nest,
     Statement,
+    Store,
     eliminate_dead_code,
     index_var,
 )
@@ -47,7 +49,7 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, remainder_schedules, schedule
+from mlaot.schedule.cost import Schedule, columns_stay_near, has_parts, part_elements, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
@@ -106,32 +108,51 @@ class _Loops:
         self.columns += [] if is_along_sum(kernel) else [kernel.lanes]
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
         self.order = self._order()
+        orders = [self.order, [*self.order[:-2], *reversed(self.order[-2:])]] if exact is None else []
+        in_parts = next((order for order in orders if has_parts(kernel, plan, order, machine)), None)
+        self.in_parts, self.order = in_parts is not None, in_parts or self.order
 
     def _order(self) -> list[Axis]:
-        """Sort loops from the outermost: what both operands move along, then rows and columns; tiled ones inside."""
+        """Sort loops from the outermost: what both operands move along, then rows and columns; tiled ones inside.
+
+        Rows that are not tiled are outside of columns that stay near.
+        """
         rows, columns = row_names(self.kernel), [*column_names(self.kernel), self.kernel.lanes]
+        outer = rows if columns_stay_near(self.kernel, self.plan, self.machine) else []
 
         def rank(axis: Axis) -> tuple[int, int]:
-            group = 0 if axis.name not in rows + columns else 1 + ((axis.name in rows) == self.plan.rows_inside)
-            return group, int(axis.name in self.plan.counts)
+            is_tiled = axis.name in self.plan.counts
+            if axis.name not in rows + columns or (axis.name in outer and not is_tiled):
+                return 0, 0
+            return 1 + ((axis.name in rows) == self.plan.rows_inside), int(is_tiled)
 
         return sorted(self.kernel.out, key=rank)
 
     def nest(self) -> Body:
         """Return the loops around tiles."""
-        return self._nest(0, {}, {}, None)
+        return self._nest(0, {}, {}, None, self._whole_sum)
 
-    def _nest(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None) -> Body:
-        """Return the loops from ``depth`` on, around tiles of ``counts`` points along each variable.
+    def _nest(
+        self,
+        depth: int,
+        at: Point,
+        counts: Mapping[str, int],
+        along: Segment | None,
+        inside: Callable[[Tile], Iterator[Statement]],
+    ) -> Body:
+        """Return the loops from ``depth`` on, around what is ``inside`` of tiles of ``counts`` points along variables.
 
         ``along``: the segment of the axis along the lanes that these loops are in.
         """
         if depth == len(self.order):
-            return tuple(self._tile(at, counts, along))
+            rows, columns = _offsets(self.rows, counts), _offsets(self.columns, counts)
+            return tuple(inside(Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)))
+        if self.in_parts and depth == len(self.order) - 1 and inside == self._whole_sum:
+            return tuple(self._sum_in_parts(at, counts, along))
         axis = self.order[depth]
         v, result = axis.name, list[Statement]()
         if self.exact and v == self.exact[0]:
-            return self._nest(depth + 1, {**at, v: dim(v)}, {**counts, v: self.exact[1]}, along)
+            return self._nest(depth + 1, {**at, v: dim(v)}, {**counts, v: self.exact[1]}, along, inside)
         segments = self._segments(axis)
         for segment in segments:
             is_once = not self.keeps_loops and len(segments) == 1 and segment.is_one_block
@@ -140,8 +161,10 @@ class _Loops:
                 {**at, v: segment.start if is_once else dim(v)},
                 {**counts, v: segment.count},
                 segment if v == self.kernel.lanes else along,
+                inside,
             )
-            result += inner if is_once else [_loop(v, segment.start, segment.end, inner, segment.step, parallel=True)]
+            is_shared = inside == self._whole_sum
+            result += inner if is_once else [_loop(v, segment.start, segment.end, inner, segment.step, is_shared)]
         return tuple(result)
 
     def _segments(self, axis: Axis) -> list[Segment]:
@@ -155,10 +178,39 @@ class _Loops:
             return panel_segments(panels, count, self.lanes)
         return lane_segments(axis.size, count, self.lanes)
 
-    def _tile(self, at: Point, counts: Mapping[str, int], along: Segment | None) -> Iterator[Statement]:
+    def _sum_in_parts(self, at: Point, counts: Mapping[str, int], along: Segment | None) -> Iterator[Statement]:
+        """Yield a loop over the outermost summed variable around the innermost one of the result.
+
+        The tiles along the latter then read the same part of the operands, which is near. Their sums so far are in an
+        array.
+        """
+        depth, (outer, *_) = len(self.order) - 1, self.kernel.summed
+        size, lanes = part_elements(self.kernel, self.plan, self.order, self.lanes), self.lanes
+        array = Array("parts", self.kernel.dtype, size, "local")
+
+        def places(tile: Tile) -> Iterator[tuple[str, Index]]:
+            names = [name for row in tile.names for name in row]
+            v = self.order[-1].name
+            step = len(names) * lanes // (tile.counts[tile.axes.index(v)] * (lanes if v == self.kernel.lanes else 1))
+            yield from ((name, Index(tile.at[v] * step + i * lanes)) for i, name in enumerate(names))
+
+        def part(tile: Tile) -> Iterator[Statement]:
+            yield from (Mutable(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
+            yield from self._sum(1, {outer.name: dim(outer.name)}, tile)
+            yield from (Store(array, place, tile.accumulator(name)) for name, place in places(tile))
+
+        def end(tile: Tile) -> Iterator[Statement]:
+            yield from (Let(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
+            yield from epilogue(tile)
+
+        yield Alloc(array)
+        clear = Store(array, Index(dim("n_parts")), splat(self.kernel.start, lanes))
+        yield _loop("n_parts", 0, size, (clear,), lanes)
+        yield _loop(outer.name, 0, outer.size, self._nest(depth, at, counts, along, part))
+        yield from self._nest(depth, at, counts, along, end)
+
+    def _whole_sum(self, tile: Tile) -> Iterator[Statement]:
         """Yield one micro-kernel: accumulators, the loops of the sum, the epilogue."""
-        rows, columns = _offsets(self.rows, counts), _offsets(self.columns, counts)
-        tile = Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)
         names = [name for row in tile.names for name in row]
         start = splat(self.kernel.start, self.lanes)
         yield from (Mutable(tile.accumulator(name, s), start) for s in range(tile.sets) for name in names)

@@ -11,7 +11,7 @@ import pytest
 from mlaot.ir.dims import substitute
 from mlaot.nest.expressions import Call, Index, Panels
 from mlaot.nest.interpreter import compile_nest
-from mlaot.nest.statements import For, If, Nest, walk
+from mlaot.nest.statements import Alloc, For, If, Nest, Store, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of
@@ -65,6 +65,26 @@ def gates(y: f32[n * 24], x: f32[n * 9], w: f32[432]):
                 acc0 = acc0 + (x[i * 9 + k] * w[j + k * 48])
                 acc1 = acc1 + (x[i * 9 + k] * w[j + k * 48 + 24])
             y[i * 24 + j] = acc0 * acc1
+"""
+GRADIENT = """\
+def gradient(y: f32[1800], x: f32[n * 2240], g: f32[n * 2520], b: f32[45]):
+    for i in parallel(0, 40):
+        for j in parallel_tiled(0, 45):
+            acc: f32 = f32(0.0)
+            for k1 in range(0, n):
+                for k in range(0, 56):
+                    acc = acc + (x[i + k * 40 + k1 * 2240] * g[j + k * 45 + k1 * 2520])
+            y[i * 45 + j] = acc * b[j]
+"""
+TOKENS = """\
+def tokens(y: f32[n * 960], x: f32[n * 480], w: f32[960]):
+    for i1 in parallel(0, n):
+        for i in parallel(0, 24):
+            for j in parallel_tiled(0, 40):
+                acc: f32 = f32(0.0)
+                for k in range(0, 20):
+                    acc = acc + (x[i1 * 480 + i * 20 + k] * w[j + k * 48])
+                y[i1 * 960 + i * 40 + j] = acc
 """
 NESTS = {"product": PRODUCT, "panels": PANELS, "dots": DOTS, "largest": LARGEST, "gates": GATES}
 Arrays = Mapping[str, Any]
@@ -130,6 +150,31 @@ def test_rows_that_fill_no_block_are_one_tile(machine: str) -> None:
     block = max(s.step for s in statements if isinstance(s, For) and s.var.name == "i")
     tiles = {s.condition.args[1] for s in statements if isinstance(s, If) and isinstance(s.condition, Call)}
     assert block > 2 and tiles == {Index(rows) for rows in range(1, block)}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_long_sum_is_made_in_parts(machine: str) -> None:
+    """All tiles add a part that is near to sums in memory, and the epilogue reads these."""
+    nest = parse_nest(GRADIENT)
+    tiles = schedule_nest(nest, MACHINES[machine])
+    statements = list(walk(tiles.body))
+    assert any(isinstance(s, Alloc) and s.array.name == "parts" for s in statements)
+    for outer in [s for s in statements if isinstance(s, For) and s.var.name == "k1"]:
+        assert any(isinstance(s, For) and s.var.name in "ij" for s in walk(outer.body))
+        assert {s.array.name for s in walk(outer.body) if isinstance(s, Store)} == {"parts"}
+    verify(tiles)
+    for n in (0, 1, 3):
+        np.testing.assert_array_equal(run(tiles, n), run(nest, n))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_outer_rows_are_outside_of_columns_that_stay_near(machine: str) -> None:
+    nest = parse_nest(TOKENS)
+    tiles = schedule_nest(nest, MACHINES[machine])
+    loops = [s.var.name for s in walk(tiles.body) if isinstance(s, For)]
+    assert loops.index("i1") == 0 < loops.index("i")
+    verify(tiles)
+    np.testing.assert_array_equal(run(tiles, 2), run(nest, 2))
 
 
 def test_where_elements_of_panels_lie() -> None:
