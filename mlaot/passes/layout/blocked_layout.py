@@ -19,7 +19,8 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts the layout, if rounding its channels up to a multiple of 16 adds at most a third.
+A convolution of windows starts the layout, if rounding its channels up to a multiple of 16 adds at most a third. Where
+that adds too much work to all convolutions together, as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
@@ -35,6 +36,7 @@ from math import isfinite, nan, prod
 import numpy as np
 
 from mlaot.ir import Dim, Graph, Node, TupleType
+from mlaot.ir.dims import nominal
 from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -45,7 +47,7 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
-from mlaot.schedule.tuning import KNOWN_FILLINGS
+from mlaot.schedule.tuning import BLOCKED_GROWTH, KNOWN_FILLINGS
 
 LANES = 16
 LANE = "lane"  # the label of the lanes
@@ -89,10 +91,32 @@ def blocked_layout(module: Module) -> None:
     if not module.is_frozen:
         return
     for graph in module.graphs.values():
+        if _growth(graph, fixed_by(module)) > BLOCKED_GROWTH:
+            continue
         layout = _Layout(graph, fixed_by(module))
         layout.choose()
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
+
+
+def _growth(graph: Graph, is_fixed: IsFixed) -> float:
+    """Return how many times their multiply-adds the convolutions of a graph take with channels in whole blocks."""
+    plain = blocked = 0.0
+    for node in graph.nodes():
+        operands = split_product(node, is_fixed) if node.op is red.contract else None
+        if operands is None or operands[0].op is not st.window:
+            continue
+        _, w, labels, weight_labels, out = operands
+        sizes = dict(zip(weight_labels, w.type.shape, strict=True))
+        produced = next((c for c in out if c in sizes and c not in labels), "")
+        read = next((c for c in labels if c in sizes and c not in out), "")
+        work = float(prod(map(nominal, (*node.type.shape, *[d for c, d in sizes.items() if c not in out]))))
+        plain += work
+        for c in (produced, read):
+            size = sizes.get(c, 0)
+            work *= (in_blocks(size) or size) / size if isinstance(size, int) and size else 1
+        blocked += work
+    return blocked / plain if plain else 1.0
 
 
 def in_blocks(channels: Dim) -> int | None:
