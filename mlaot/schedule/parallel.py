@@ -14,7 +14,21 @@ from dataclasses import dataclass, replace
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
 from mlaot.nest.expressions import INDEX, Call, Index, least
 from mlaot.nest.expressions import Expr as Expression
-from mlaot.nest.statements import Alloc, Assign, Body, For, If, Let, Mutable, Nest, Statement, Store, bodies, walk
+from mlaot.nest.statements import (
+    Alloc,
+    Assign,
+    Body,
+    For,
+    If,
+    Let,
+    Mutable,
+    Nest,
+    Statement,
+    Store,
+    bodies,
+    bound_variable,
+    walk,
+)
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
 
 RANGE = ("begin", "end")
@@ -94,9 +108,13 @@ def _covers(body: Body, name: str) -> bool:
     return True
 
 
-def work(body: Body) -> Dim:
-    """Estimate the operations of a body: its statements times the rounds of the loops around them."""
+def work(body: Body, own: frozenset[str] = frozenset()) -> Dim:
+    """Estimate the operations of a body: its statements times the rounds of the loops around them.
+
+    ``own`` are the variables that are bound around it; a loop between ends that depend on these has nominal rounds.
+    """
     total: Dim = 0
+    own |= {var.name for s in body if (var := bound_variable(s)) is not None}
     for i, s in enumerate(body):
         if isinstance(s, Let | Mutable | Assign | Store):
             lanes = s.value.type.lanes
@@ -104,11 +122,13 @@ def work(body: Body) -> Dim:
         elif isinstance(s, For):
             again = any(isinstance(before, For) and before.var == s.var for before in body[:i])
             if s.low == Index(0) or not again:  # others are further parts of a range
-                total = total + product((rounds(s, _end(s, body[i + 1 :])), work(s.body)))
+                count = rounds(s, _end(s, body[i + 1 :]))
+                count = NOMINAL if names(count) & own else count
+                total = total + product((count, work(s.body, own | {s.var.name})))
         elif isinstance(s, If):
-            total = total + work(s.body)
+            total = total + work(s.body, own)
         else:
-            total = sum((work(inner) for inner in bodies(s)), start=total)
+            total = sum((work(inner, own) for inner in bodies(s)), start=total)
     return total
 
 

@@ -52,6 +52,8 @@ def _each_axis(**attrs: tuple[Any, ...]) -> Make:
 def _argsort(rng: Generator) -> Iterator[Sample]:
     """All of an axis, and the first ones, also of one that is longer than the blocks passed over, with ties."""
     yield from _each_axis(descending=(False, True))(rng)
+    for x in (np.arange(500.0), rng.permutation(500) - 250.0, rng.integers(-3, 3, 500).astype(float)):
+        yield from (sample(x, axis=0, descending=descending) for descending in (False, True))
     long = rng.integers(0, 30, (3, 70)).astype(float)
     for x, descending in product((rng.normal(size=(3, 4)), long, long.T.copy()), (False, True)):
         for axis, extent in enumerate(x.shape):

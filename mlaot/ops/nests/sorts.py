@@ -1,17 +1,22 @@
-"""Sort along an axis: a heap sort of indices in place, of those that come first where only some are wanted.
+"""Sort along an axis: a quicksort in the memory of the result, without branches that depend on the elements' order.
 
-    heap = the first k indices, the one that comes last at the root
-    for each further element: if it comes before the root's, it takes its place
-    then the heap is sorted
+    pivot = the median of three elements
+    for each element: swap it with the first one that is not before the pivot; if it is, that place moves on
+    then the same for the elements on each side, the larger side later; few elements are put in order by their ranks
 
-Whole blocks of elements that come after the root's are passed over, as nearly all do when few are wanted of many.
+An element is a word, the key of what is sorted over its index, or the index alone where the key has 64 bits. Keys are
+integers in the order of what is sorted, nan above all numbers. No two elements are equal, so the order is stable.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mlaot.nest.expressions import (
     BOOL,
     INDEX,
+    Array,
+    Call,
     Const,
     Expr,
     Index,
@@ -21,115 +26,232 @@ from mlaot.nest.expressions import (
     call,
     cast,
     compare,
-    least,
+    const,
     select,
 )
-from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.ops.nests.heaps import first_nest
 from mlaot.ops.nests.target import ZERO, Target
 
-TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
-START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
-ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
-NEXT, STOP, EARLIER = Var("next", INDEX), Var("stop", INDEX), Var("earlier", ValueType("i32", 1))
-BLOCK = 16  # elements that are passed over at once
+FEW = 32  # elements that are sorted by their ranks
+INDEX_BITS = 32  # of a word; the key has the bits above
+I64, U32 = ValueType("i64"), ValueType("u32")
+LARGEST = Const(2**63 - 1, I64)
+START, STOP, SPLIT, DEPTH, PART = (Var(name, INDEX) for name in ("start", "stop", "split", "depth", "part"))
+FIRST, SECOND, THIRD, PIVOT = (Var(f"{name}_place", INDEX) for name in ("first", "second", "third", "pivot"))
+UP, FURTHER, OVER = (Var(f"is_{name}", BOOL) for name in ("up", "further", "over"))
+RANK, PLACE, DRAW = Var("rank", I64), Var("place", INDEX), Var("draw", U32)
+PENDING = Array("pending", "i64", 128, "local")  # starts and ends of parts: the larger side waits, so they are 64
 
 
-class _Heap:
-    """The indices along an axis as a heap whose root, the largest, comes last in the order."""
+def argsort_nest(t: Target) -> Body:
+    """Sort the indices along an axis, all of them or those at some places, or find the first ones by a heap."""
+    axis = t.attrs["axis"]
+    if t.shape[axis] != t.arg(0).type.shape[axis]:
+        return first_nest(t)
+    return t.around([i for i in range(len(t.shape)) if i != axis], _Sort(t).body())
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """An element and its key, the same where the element is a word."""
+
+    value: Var
+    key: Var
+
+
+class _Sort:
+    """The sort of one row."""
 
     def __init__(self, t: Target) -> None:
         self.t = t
         self.axis: int = t.attrs["axis"]
-        self.dtype = t.node.type.dtype.name
+        self.extent = t.shape[self.axis]
         self.is_descending = bool(t.attrs.get("descending"))
+        self.is_word = t.arg(0).type.dtype.itemsize <= 4
+        self.few = min(self.extent, FEW) if isinstance(self.extent, int) else FEW
+        self.keys, self.elements = (Array(name, "i64", self.few, "local") for name in ("keys", "elements"))
+
+    def body(self) -> Body:
+        """Put the elements in their places, sort them, and leave their indices."""
+        if self.few == self.extent:
+            return self.sort_by_keys()
+        k = as_index(index_var("k"))
+        arrays = (PENDING, self.keys) if self.is_word else (PENDING, self.keys, self.elements)
+        is_long = compare("gt", as_index(STOP) - as_index(START), Index(FEW))
+        step = If(is_long, self.split(), (*self.sort_few(), *self.next_part()))
+        index = call("and", self.get(k), Const(2**INDEX_BITS - 1, I64))
+        return (
+            *map(Alloc, arrays),
+            loop("k", self.extent, self.fill(k)),
+            *[Mutable(var, value) for var, value in ((START, ZERO), (STOP, Index(self.extent)), (DEPTH, ZERO))],
+            Mutable(DRAW, const(1, U32)),
+            While(Const(1, BOOL), (step,)),
+            *((loop("k", self.extent, (self.put(k, index),)),) if self.is_word else ()),
+        )
+
+    # Elements.
 
     def get(self, place: Expr) -> Expr:
-        """Load the index at a place of the heap."""
-        return cast(self.t.element(self.t.along(self.axis, place)), "index")
+        return self.t.element(self.t.along(self.axis, place))
 
-    def put(self, place: Expr, index: Expr) -> Store:
-        return self.t.store(self.t.along(self.axis, place), cast(index, self.dtype))
+    def put(self, place: Expr, element: Expr) -> Store:
+        return self.t.store(self.t.along(self.axis, place), element)
 
-    def compare(self, first: Expr, second: Expr) -> Body:
-        """Bind ``is_after``: whether the element of the index at one place comes after that at another.
+    def key(self, name: str, index: Expr) -> tuple[Body, Expr]:
+        """Return an integer in the order of the elements that are sorted, and what it needs: variables of a name."""
+        x = self.t.read(0, self.t.along(self.axis, index))
+        dtype = self.t.arg(0).type.dtype
+        lets: Body = ()
+        if dtype.kind == "f":
+            value, bits = Var(f"{name}_value", x.type), Var(f"{name}_bits", ValueType(f"i{x.type.dtype[1:]}"))
+            unsigned_zero = call("add", value, const(0, x.type))
+            lets = Let(value, x), Let(bits, Call("bitcast", (unsigned_zero,), bits.type))
+            x = _in_order(value, bits)
+        elif dtype.name == "u64":
+            x = call("xor", Call("bitcast", (x,), I64), Const(-(2**63), I64))
+        key = cast(x, "i64")
+        if dtype.name == "u32":
+            key = call("sub", key, Const(2**31, I64))
+        return lets, call("not", key) if self.is_descending else key
 
-        Equal elements are ordered by index, so the order is stable; nan is the largest.
-        """
-        keys = [self.t.read(0, self.t.along(self.axis, as_index(var))) for var in (ONE, TWO)]
-        left, right = (Var(name, key.type) for name, key in zip(("left", "right"), keys, strict=True))
-        larger, smaller = ("lt", "gt") if self.is_descending else ("gt", "lt")
-        tie = compare("gt", as_index(ONE), as_index(TWO))
-        if self.t.arg(0).type.dtype.kind == "f":
-            is_nan = [compare("ne", x, x) for x in (left, right)]
-            tie = select(compare("ne", *is_nan), is_nan[self.is_descending], tie)
-        is_after = select(compare(larger, left, right), TRUE, select(compare(smaller, left, right), FALSE, tie))
-        lets = [Let(ONE, self.get(first)), Let(TWO, self.get(second))]
-        return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
+    def fill(self, k: Expr) -> Body:
+        """Put the element of an index."""
+        index = cast(k, "i64")
+        if not self.is_word:
+            return (self.put(k, index),)
+        lets, key = self.key("now", k)
+        return *lets, self.put(k, call("or", call("left_shift", key, Const(INDEX_BITS, I64)), index))
 
-    def comes_first(self, place: Expr, last: Var) -> Expr:
-        """Return whether an element behind all those of the heap comes before the one at its root, ``last``."""
-        x = self.t.read(0, self.t.along(self.axis, place))
-        if self.t.arg(0).type.dtype.kind != "f":
-            return compare("gt" if self.is_descending else "lt", x, last)
-        # The opposite holds for no nan, which is the largest.
-        is_number, later = (last, "le") if self.is_descending else (x, "ge")
-        earlier = call("not", compare(later, x, last))
-        return select(compare("eq", is_number, is_number), earlier, FALSE)
+    def bind(self, name: str, place: Expr) -> tuple[Body, _Element]:
+        """Bind the element at a place and its key to variables."""
+        value = Var(name, I64)
+        if self.is_word:
+            return (Let(value, self.get(place)),), _Element(value, value)
+        index, key = Var(f"{name}_index", INDEX), Var(f"{name}_key", I64)
+        lets, key_of_index = self.key(name, as_index(index))
+        bound = Let(value, self.get(place)), Let(index, cast(value, "index")), *lets, Let(key, key_of_index)
+        return bound, _Element(value, key)
 
-    def take_next(self, extent: int) -> Body:
-        """Look for the next element that comes before the root's, and put its index there."""
-        here, last, b = as_index(NEXT), Var("last", self.t.read(0, self.t.along(self.axis, ZERO)).type), index_var("b")
-        is_first = self.comes_first(here, last)
-        none, one = (Const(value, EARLIER.type) for value in (0, 1))
-        count = select(self.comes_first(here + as_index(b), last), one, none)
-        blocks: Body = (
-            Mutable(EARLIER, none),
-            loop("b", BLOCK, (Assign(EARLIER, call("add", EARLIER, count)),)),
-            If(compare("ne", EARLIER, none), (Break(),)),
-            Assign(NEXT, here + BLOCK),
-        )
+    def is_before(self, a: _Element, b: _Element) -> Expr:
+        """Return whether an element comes before another: by the key, then by the index."""
+        less = compare("lt", a.key, b.key)
+        if self.is_word:
+            return less
+        return call("or", less, call("and", compare("eq", a.key, b.key), compare("lt", a.value, b.value)))
+
+    # Many elements.
+
+    def split(self) -> Body:
+        """Part the elements from ``start`` to ``stop`` by a pivot, and go on with one side."""
+        start, split, k = as_index(START), as_index(SPLIT), as_index(index_var("k"))
+        last = as_index(STOP) - 1
+        bind_pivot, pivot = self.bind("pivot", as_index(PIVOT))
+        bind_now, now = self.bind("now", k)
+        moved = split + cast(self.is_before(now, pivot), "index")
+        swap = self.put(k, self.get(split)), self.put(split, now.value)
         return (
-            Let(last, self.t.read(0, self.t.along(self.axis, self.get(ZERO)))),
-            While(compare("le", here + BLOCK, Index(extent)), blocks),
-            Let(STOP, least(here + BLOCK, extent)),
-            While(compare("lt", here, as_index(STOP)), (If(is_first, (Break(),)), Assign(NEXT, here + 1))),
-            If(compare("lt", here, as_index(STOP)), (self.put(ZERO, here), Assign(NEXT, here + 1))),
+            *self.choose_pivot(),
+            *bind_pivot,
+            self.put(as_index(PIVOT), self.get(last)),
+            Mutable(SPLIT, start),
+            For(index_var("k"), start, last, (*bind_now, *swap, Assign(SPLIT, moved))),
+            self.put(last, self.get(split)),
+            self.put(split, pivot.value),
+            *self.choose_side(),
         )
 
-    def sift(self) -> Body:
-        """Move the index at ``start`` down among the first ``rest`` places, below those that come after it."""
-        root, child, rest = map(as_index, (ROOT, CHILD, REST))
-        is_right = (*self.compare(child + 1, child), If(IS_AFTER, (Assign(CHILD, child + 1),)))
-        swap = (self.put(child, as_index(TWO)), self.put(root, as_index(ONE)), Assign(ROOT, child))
-        step: Body = (
-            Mutable(CHILD, root * 2 + 1),
-            If(compare("lt", child + 1, rest), is_right),
-            *self.compare(child, root),
-            If(call("not", IS_AFTER), (Break(),)),
-            *swap,
+    def choose_pivot(self) -> Body:
+        """Find the median of an element of each third; as these are drawn, no usual order makes the sort slow."""
+        start, part, first, second, third = map(as_index, (START, PART, FIRST, SECOND, THIRD))
+        drawn = call("add", call("mul", DRAW, const(69069, U32)), const(1, U32))
+        offset = Call("mod", (cast(call("right_shift", DRAW, const(8, U32)), "index"), part), INDEX)
+        names = ("one", "two", "three")
+        bound, elements = zip(*map(self.bind, names, (first, second, third)), strict=True)
+        one, two, three = elements
+        median = select(compare("eq", UP, FURTHER), second, select(compare("eq", UP, OVER), third, first))
+        return (
+            Let(PART, Call("div", (as_index(STOP) - start, Index(3)), INDEX)),
+            Assign(DRAW, drawn),
+            Let(FIRST, call("add", start, offset)),
+            Let(SECOND, first + part),
+            Let(THIRD, second + part),
+            *[let for lets in bound for let in lets],
+            Let(UP, self.is_before(one, two)),
+            Let(FURTHER, self.is_before(two, three)),
+            Let(OVER, self.is_before(one, three)),
+            Let(PIVOT, median),
         )
-        return Mutable(ROOT, as_index(START)), While(compare("lt", root * 2 + 1, rest), step)
+
+    def choose_side(self) -> Body:
+        """Go on with the smaller side; the other one waits."""
+        start, stop, split = as_index(START), as_index(STOP), as_index(SPLIT)
+        to_left, to_right = Assign(STOP, split), Assign(START, split + 1)
+        is_left_smaller = compare("lt", split - start, stop - split)
+        left, right = (start, split), (split + 1, stop)
+        return (If(is_left_smaller, (*_wait(*right), to_left), (*_wait(*left), to_right)),)
+
+    def next_part(self) -> Body:
+        """Go on with the elements that were the last to wait."""
+        depth = as_index(DEPTH)
+        ends = [Assign(x, cast(PENDING[depth + i], "index")) for i, x in enumerate((START, STOP))]
+        return If(compare("eq", depth, ZERO), (Break(),)), Assign(DEPTH, depth - 2), *ends
+
+    # Few elements.
+
+    def sort_few(self) -> Body:
+        """Put each element where its rank is: the number of those before it."""
+        start, k, j = as_index(START), as_index(index_var("k")), as_index(index_var("j"))
+        count: Expr = as_index(STOP) - start
+        lets, now = self.bind("now", start + k)
+        other, other_key = Var("other", I64), Var("other_key", I64)
+        kept, others = [(self.keys, now.key)], [Let(other_key, self.keys[j])]
+        if not self.is_word:
+            kept.append((self.elements, now.value))
+            others.append(Let(other, self.elements[j]))
+        copied = [Store(array, k, var) for array, var in kept]
+        padded = [Store(array, k, LARGEST) for array, _ in kept]
+        again = [Let(var, array[k]) for array, var in kept]
+        is_before = self.is_before(_Element(other, other_key), now)
+        return (
+            loop("k", count, (*lets, *copied)),
+            For(index_var("k"), count, Index(FEW), tuple(padded)),
+            loop("k", count, (*again, *self.put_by_rank((_count(ZERO, FEW, is_before, *others),), start, now.value))),
+        )
+
+    def sort_by_keys(self) -> Body:
+        """Put each index where its rank is: behind those of less keys, and those before it of an equal one."""
+        k, j, now = as_index(index_var("k")), as_index(index_var("j")), Var("now", I64)
+        lets, key = self.key("now", k)
+        key_before = self.keys[j]
+        counts = _count(ZERO, k, compare("le", key_before, now)), _count(k, self.few, compare("lt", key_before, now))
+        return (
+            Alloc(self.keys),
+            loop("k", self.few, (*lets, Store(self.keys, k, key))),
+            loop("k", self.few, (Let(now, self.keys[k]), *self.put_by_rank(counts, ZERO, cast(k, "i64")))),
+        )
+
+    def put_by_rank(self, counts: Body, start: Expr, element: Expr) -> Body:
+        put = self.put(start + as_index(PLACE), element)
+        return Mutable(RANK, const(0, I64)), *counts, Let(PLACE, cast(RANK, "index")), put
 
 
-def argsort_nest(t: Target) -> Body:
-    """Build a heap of the first indices, let better ones take the root's place, then move it behind the heap."""
-    heap, axis = _Heap(t), t.attrs["axis"]
-    extent, count = t.arg(0).type.shape[axis], t.shape[axis]
-    start, rest, last = as_index(START), as_index(REST), Var("behind", INDEX)
-    k = as_index(index_var("k"))
-    fill = loop("k", count, (heap.put(k, k),))
-    taken: Body = (
-        Assign(REST, rest - 1),
-        Let(last, heap.get(rest)),
-        heap.put(rest, heap.get(ZERO)),
-        heap.put(ZERO, as_index(last)),
-    )
-    begin: Body = (Mutable(START, Index(count // 2)), Mutable(REST, Index(count)))
-    left = rest
-    if isinstance(extent, int) and count != extent:
-        further = Index(extent) - as_index(NEXT)
-        taken = (If(compare("gt", further, ZERO), heap.take_next(extent), taken),)
-        begin, left = (*begin, Mutable(NEXT, Index(count))), rest + further
-    smaller = If(compare("gt", start, ZERO), (Assign(START, start - 1),), taken)
-    sort = While(compare("gt", left, Index(1)), (smaller, *heap.sift()))
-    return t.around([i for i in range(len(t.shape)) if i != axis], (fill, *begin, sort))
+def _in_order(x: Var, bits: Var) -> Expr:
+    """Return the bits of a float as an integer of the same order, that of nan being the largest."""
+    width = int(x.type.dtype[1:])
+    largest = Const(2 ** (width - 1) - 1, bits.type)
+    sign = call("right_shift", bits, const(width - 1, bits.type))
+    return select(compare("eq", x, x), call("xor", bits, call("and", sign, largest)), largest)
+
+
+def _wait(start: Expr, stop: Expr) -> Body:
+    """Keep a part for later."""
+    depth = as_index(DEPTH)
+    ends = [Store(PENDING, depth + i, cast(x, "i64")) for i, x in enumerate((start, stop))]
+    return *ends, Assign(DEPTH, depth + 2)
+
+
+def _count(first: Expr, stop: int | Expr, is_before: Expr, *lets: Let) -> For:
+    """Add to the rank how many elements of some come before."""
+    added = Assign(RANK, call("add", RANK, cast(is_before, "i64")))
+    return For(index_var("j"), first, as_index(stop), (*lets, added))

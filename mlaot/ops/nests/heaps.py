@@ -1,0 +1,132 @@
+"""Sort what comes first along an axis: a heap sort of indices, where few are wanted of many.
+
+    heap = the first k indices, the one that comes last at the root
+    for each further element: if it comes before the root's, it takes its place
+    then the heap is sorted
+
+Whole blocks of elements that come after the root's are passed over, as nearly all do when few are wanted of many.
+"""
+
+from __future__ import annotations
+
+from mlaot.nest.expressions import (
+    BOOL,
+    INDEX,
+    Const,
+    Expr,
+    Index,
+    ValueType,
+    Var,
+    as_index,
+    call,
+    cast,
+    compare,
+    least,
+    select,
+)
+from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.ops.nests.target import ZERO, Target
+
+TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
+START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
+ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
+NEXT, STOP, EARLIER = Var("next", INDEX), Var("stop", INDEX), Var("earlier", ValueType("i32", 1))
+BLOCK = 16  # elements that are passed over at once
+
+
+class _Heap:
+    """The indices along an axis as a heap whose root, the largest, comes last in the order."""
+
+    def __init__(self, t: Target) -> None:
+        self.t = t
+        self.axis: int = t.attrs["axis"]
+        self.dtype = t.node.type.dtype.name
+        self.is_descending = bool(t.attrs.get("descending"))
+
+    def get(self, place: Expr) -> Expr:
+        """Load the index at a place of the heap."""
+        return cast(self.t.element(self.t.along(self.axis, place)), "index")
+
+    def put(self, place: Expr, index: Expr) -> Store:
+        return self.t.store(self.t.along(self.axis, place), cast(index, self.dtype))
+
+    def compare(self, first: Expr, second: Expr) -> Body:
+        """Bind ``is_after``: whether the element of the index at one place comes after that at another.
+
+        Equal elements are ordered by index, so the order is stable; nan is the largest.
+        """
+        keys = [self.t.read(0, self.t.along(self.axis, as_index(var))) for var in (ONE, TWO)]
+        left, right = (Var(name, key.type) for name, key in zip(("left", "right"), keys, strict=True))
+        larger, smaller = ("lt", "gt") if self.is_descending else ("gt", "lt")
+        tie = compare("gt", as_index(ONE), as_index(TWO))
+        if self.t.arg(0).type.dtype.kind == "f":
+            is_nan = [compare("ne", x, x) for x in (left, right)]
+            tie = select(compare("ne", *is_nan), is_nan[self.is_descending], tie)
+        is_after = select(compare(larger, left, right), TRUE, select(compare(smaller, left, right), FALSE, tie))
+        lets = [Let(ONE, self.get(first)), Let(TWO, self.get(second))]
+        return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
+
+    def comes_first(self, place: Expr, last: Var) -> Expr:
+        """Return whether an element behind all those of the heap comes before the one at its root, ``last``."""
+        x = self.t.read(0, self.t.along(self.axis, place))
+        if self.t.arg(0).type.dtype.kind != "f":
+            return compare("gt" if self.is_descending else "lt", x, last)
+        # The opposite holds for no nan, which is the largest.
+        is_number, later = (last, "le") if self.is_descending else (x, "ge")
+        earlier = call("not", compare(later, x, last))
+        return select(compare("eq", is_number, is_number), earlier, FALSE)
+
+    def take_next(self, extent: int) -> Body:
+        """Look for the next element that comes before the root's, and put its index there."""
+        here, last, b = as_index(NEXT), Var("last", self.t.read(0, self.t.along(self.axis, ZERO)).type), index_var("b")
+        is_first = self.comes_first(here, last)
+        none, one = (Const(value, EARLIER.type) for value in (0, 1))
+        count = select(self.comes_first(here + as_index(b), last), one, none)
+        blocks: Body = (
+            Mutable(EARLIER, none),
+            loop("b", BLOCK, (Assign(EARLIER, call("add", EARLIER, count)),)),
+            If(compare("ne", EARLIER, none), (Break(),)),
+            Assign(NEXT, here + BLOCK),
+        )
+        return (
+            Let(last, self.t.read(0, self.t.along(self.axis, self.get(ZERO)))),
+            While(compare("le", here + BLOCK, Index(extent)), blocks),
+            Let(STOP, least(here + BLOCK, extent)),
+            While(compare("lt", here, as_index(STOP)), (If(is_first, (Break(),)), Assign(NEXT, here + 1))),
+            If(compare("lt", here, as_index(STOP)), (self.put(ZERO, here), Assign(NEXT, here + 1))),
+        )
+
+    def sift(self) -> Body:
+        """Move the index at ``start`` down among the first ``rest`` places, below those that come after it."""
+        root, child, rest = map(as_index, (ROOT, CHILD, REST))
+        is_right = (*self.compare(child + 1, child), If(IS_AFTER, (Assign(CHILD, child + 1),)))
+        swap = (self.put(child, as_index(TWO)), self.put(root, as_index(ONE)), Assign(ROOT, child))
+        step: Body = (
+            Mutable(CHILD, root * 2 + 1),
+            If(compare("lt", child + 1, rest), is_right),
+            *self.compare(child, root),
+            If(call("not", IS_AFTER), (Break(),)),
+            *swap,
+        )
+        return Mutable(ROOT, as_index(START)), While(compare("lt", root * 2 + 1, rest), step)
+
+
+def first_nest(t: Target) -> Body:
+    """Build a heap of the first indices, let better ones take the root's place, then move it behind the heap."""
+    heap, axis = _Heap(t), t.attrs["axis"]
+    extent, count = t.arg(0).type.shape[axis], t.shape[axis]
+    start, rest, last = as_index(START), as_index(REST), Var("behind", INDEX)
+    k = as_index(index_var("k"))
+    fill = loop("k", count, (heap.put(k, k),))
+    taken: Body = (
+        Assign(REST, rest - 1),
+        Let(last, heap.get(rest)),
+        heap.put(rest, heap.get(ZERO)),
+        heap.put(ZERO, as_index(last)),
+    )
+    begin: Body = (Mutable(START, Index(count // 2)), Mutable(REST, Index(count)), Mutable(NEXT, Index(count)))
+    further = Index(extent) - as_index(NEXT)
+    smaller = If(compare("gt", further, ZERO), heap.take_next(extent), taken)
+    smaller = If(compare("gt", start, ZERO), (Assign(START, start - 1),), (smaller,))
+    sort = While(compare("gt", rest + further, Index(1)), (smaller, *heap.sift()))
+    return t.around([i for i in range(len(t.shape)) if i != axis], (fill, *begin, sort))
