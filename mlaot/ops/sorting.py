@@ -11,11 +11,17 @@ from mlaot.ops.axes import along
 from mlaot.ops.base import Array, Op, no_gradient
 from mlaot.ops.nests.sorts import argsort_nest
 
+Places = tuple[int, int]  # from the first to behind the last
 
-def _argsort_type(x: Type, axis: int, descending: bool = False, count: int | None = None) -> Type:
+
+def _argsort_type(
+    x: Type, axis: int, descending: bool = False, count: int | None = None, places: Places | None = None
+) -> Type:
     if not 0 <= axis < x.rank:
         raise MlaotError(f"cannot sort {x} along axis {axis}")
     extent = x.shape[axis]
+    if places is not None and not (isinstance(extent, int) and count is None and 0 <= places[0] < places[1] <= extent):
+        raise MlaotError(f"cannot find what comes at the places {places} along axis {axis} of {x}")
     if count is None:
         return Type(i64, x.shape)
     if not isinstance(extent, int) or not 0 < count <= extent:
@@ -23,10 +29,17 @@ def _argsort_type(x: Type, axis: int, descending: bool = False, count: int | Non
     return Type(i64, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
 
-def _argsort_reference(x: Array, axis: int, descending: bool = False, count: int | None = None) -> Array:
+def _argsort_reference(
+    x: Array, axis: int, descending: bool = False, count: int | None = None, places: Places | None = None
+) -> Array:
     """Sort by ranks, which can be negated where numbers cannot; that of nan is the largest."""
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
+    if places is not None:
+        found = np.zeros_like(order)
+        there = (*[slice(None)] * axis, slice(*places))
+        found[there] = order[there]
+        return found
     return order[(*[slice(None)] * axis, slice(0, count))]
 
 
@@ -38,6 +51,6 @@ argsort: Op = Op(
     no_gradient,
     along("axis"),
     nest=argsort_nest,
-    doc="the indices that sort an axis, or the first `count` of them: stable, ascending or descending, nan above all"
-    " numbers",
+    doc="the indices that sort an axis, or the first `count` of them, or those at some `places`, with 0 at all others:"
+    " stable, ascending or descending, nan above all numbers",
 )

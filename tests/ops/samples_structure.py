@@ -59,6 +59,8 @@ def _argsort(rng: Generator) -> Iterator[Sample]:
         for axis, extent in enumerate(x.shape):
             for count in {1, 2, extent - 1, extent}:
                 yield sample(x, axis=axis, descending=descending, count=count)
+            for places in {(0, extent), (1, 2), (extent // 2, extent // 2 + 2), (extent - 1, extent)}:
+                yield sample(x, axis=axis, descending=descending, places=places)
 
 
 def _arg(rng: Generator) -> Iterator[Sample]:

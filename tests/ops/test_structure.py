@@ -145,14 +145,17 @@ def loop_recurrence(a: Array, b: Array, axis: int, reverse: bool) -> Array:
     return along(axis, reverse, row, a, b)
 
 
-def loop_argsort(x: Array, axis: int, descending: bool, count: int | None = None) -> Array:
+def loop_argsort(
+    x: Array, axis: int, descending: bool, count: int | None = None, places: tuple[int, int] | None = None
+) -> Array:
     def row(line: list[float]) -> list[int]:
         def key(i: int) -> tuple[bool, float]:
             value = float(line[i])
             is_last = math.isnan(value) != descending
             return is_last, 0 if math.isnan(value) else -value if descending else value
 
-        return sorted(range(len(line)), key=key)
+        order = sorted(range(len(line)), key=key)
+        return [i if places is None or k in range(*places) else 0 for k, i in enumerate(order)]
 
     return along(axis, False, row, x)[(*[slice(None)] * axis, slice(0, count))]
 
@@ -459,6 +462,8 @@ def test_errors() -> None:
     refused("cannot scan f32[4] along axis 1", "cumsum", f32[4], axis=1)
     refused("f32[4] and f32[5]", "linear_recurrence", f32[4], f32[5], axis=0)
     refused("cannot sort f32[4] along axis -1", "argsort", f32[4], axis=-1)
+    for places in ((1, 1), (-1, 2), (3, 5)):
+        refused("cannot find what comes at the places", "argsort", f32[4], axis=0, places=places)
     for count in (0, 5):
         refused(f"cannot choose the first {count} along axis 0 of f32[4]", "argsort", f32[4], axis=0, count=count)
     refused("cannot count", "iota", shape=(3,), axis=0, dtype=boolean)

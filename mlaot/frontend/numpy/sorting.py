@@ -37,9 +37,9 @@ def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bo
     x = as_node(a)
     if count(x, axis) == 0:
         return Tensor(full(reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
-    ordered, size = _sort_over("median", x, axis)
-    middle = mean(ordered[..., (size - 1) // 2 : size // 2 + 1], axis=-1)
-    return _axes_first(_keep_nan(ordered, middle), (), x, axis, keepdims)
+    row, size = _row_over("median", x, axis)
+    middle = mean(_sorted(row, (size - 1) // 2, size // 2 + 1), axis=-1)
+    return _axes_first(_keep_nan(row, middle), (), x, axis, keepdims)
 
 
 @implements("percentile")
@@ -57,16 +57,20 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
         raise MlaotError(f"quantile: expected shares from 0 to 1, got {q!r}")
     x = as_node(a)
-    ordered, size = _sort_over("quantile", x, axis)
+    row, size = _row_over("quantile", x, axis)
     places = np.asarray(q) * (size - 1)
-    if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
-        return _axes_first(_keep_nan(ordered, ordered[..., places]), places.shape, x, axis, keepdims)
     low = np.clip(np.floor(places), 0, size - 1).astype(np.int64)
     share: Any = places - low
     share = float(share) if type(q) in (float, int) else share
+    high = np.minimum(low + 1, size - 1)
+    first = int(low.min(initial=size - 1))
+    ordered = _sorted(row, first, int(high.max(initial=first)) + 1)
+    low, high = low - first, high - first
+    if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
+        return _axes_first(_keep_nan(row, ordered[..., low]), places.shape, x, axis, keepdims)
     wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
-    values = _between(wide[..., low], wide[..., np.minimum(low + 1, size - 1)], share)
-    return _axes_first(_keep_nan(ordered, values), places.shape, x, axis, keepdims)
+    values = _between(wide[..., low], wide[..., high], share)
+    return _axes_first(_keep_nan(row, values), places.shape, x, axis, keepdims)
 
 
 def _between(low: Any, high: Any, share: Any) -> Any:
@@ -78,8 +82,8 @@ def _between(low: Any, high: Any, share: Any) -> Any:
     return np.where(share >= 0.5, downwards, upwards)
 
 
-def _sort_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
-    """The elements over ``axis`` sorted along a last axis, which takes its place, and how many they are."""
+def _row_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
+    """The elements over ``axis`` along a last axis, which takes its place, and how many they are."""
     axes, size = normal_axes(axis, x.type.rank), count(x, axis)
     if not isinstance(size, int):
         raise MlaotError(f"{name} of {x.type} over a named dim cannot be traced")
@@ -87,15 +91,20 @@ def _sort_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
         raise MlaotError(f"{name} of {x.type} over axis {axis}: there are no elements")
     rest = tuple(i for i in range(x.type.rank) if i not in axes)
     last = st.transpose(x, perm=(*rest, *axes))
-    return sort(Tensor(st.reshape(last, shape=(*[x.type.shape[i] for i in rest], size)))), size
+    return Tensor(st.reshape(last, shape=(*[x.type.shape[i] for i in rest], size))), size
 
 
-def _keep_nan(ordered: Any, values: Any) -> Any:
-    """``found`` of sorted elements, nan where the last of those is."""
-    if as_node(ordered).type.dtype.kind != "f":
+def _sorted(row: Any, first: int, stop: int) -> Any:
+    """The elements that sorting the last axis brings to the places from ``first`` to before ``stop``."""
+    return np.take_along_axis(row, argsort(row)[..., first:stop], -1)
+
+
+def _keep_nan(row: Any, values: Any) -> Any:
+    """``values``, nan where an element of the last axis of ``row`` is."""
+    if as_node(row).type.dtype.kind != "f":
         return values
-    last = np.reshape(ordered[..., -1], (*ordered.shape[:-1], *[1] * (values.ndim - ordered.ndim + 1)))
-    return np.where(np.isnan(last), np.nan, values)
+    largest = np.reshape(np.max(row, axis=-1), (*row.shape[:-1], *[1] * (values.ndim - row.ndim + 1)))
+    return np.where(np.isnan(largest), np.nan, values)
 
 
 def _axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:

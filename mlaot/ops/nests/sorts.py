@@ -68,6 +68,7 @@ class _Sort:
         self.axis: int = t.attrs["axis"]
         self.extent = t.shape[self.axis]
         self.is_descending = bool(t.attrs.get("descending"))
+        self.places: tuple[int, int] | None = t.attrs.get("places")
         self.is_word = t.arg(0).type.dtype.itemsize <= 4
         self.few = min(self.extent, FEW) if isinstance(self.extent, int) else FEW
         self.keys, self.elements = (Array(name, "i64", self.few, "local") for name in ("keys", "elements"))
@@ -75,20 +76,36 @@ class _Sort:
     def body(self) -> Body:
         """Put the elements in their places, sort them, and leave their indices."""
         if self.few == self.extent:
-            return self.sort_by_keys()
+            return (*self.sort_by_keys(), *self.clear())
         k = as_index(index_var("k"))
         arrays = (PENDING, self.keys) if self.is_word else (PENDING, self.keys, self.elements)
         is_long = compare("gt", as_index(STOP) - as_index(START), Index(FEW))
         step = If(is_long, self.split(), (*self.sort_few(), *self.next_part()))
-        index = call("and", self.get(k), Const(2**INDEX_BITS - 1, I64))
         return (
             *map(Alloc, arrays),
             loop("k", self.extent, self.fill(k)),
             *[Mutable(var, value) for var, value in ((START, ZERO), (STOP, Index(self.extent)), (DEPTH, ZERO))],
             Mutable(DRAW, const(1, U32)),
             While(Const(1, BOOL), (step,)),
-            *((loop("k", self.extent, (self.put(k, index),)),) if self.is_word else ()),
+            *(self.unpack() if self.is_word else ()),
+            *self.clear(),
         )
+
+    def unpack(self) -> Body:
+        """Leave the indices of words."""
+        low, high = self.places or (0, self.extent)
+        k = as_index(index_var("k"))
+        index = call("and", self.get(k), Const(2**INDEX_BITS - 1, I64))
+        return (For(index_var("k"), Index(low), Index(high), (self.put(k, index),)),)
+
+    def clear(self) -> Body:
+        """Put 0 at places that nobody wants to know."""
+        if self.places is None:
+            return ()
+        low, high = self.places
+        put = self.put(as_index(index_var("k")), const(0, I64))
+        ranges = [(first, stop) for first, stop in ((0, low), (high, self.extent)) if first != stop]
+        return tuple([For(index_var("k"), Index(first), Index(stop), (put,)) for first, stop in ranges])
 
     # Elements.
 
@@ -184,12 +201,17 @@ class _Sort:
         )
 
     def choose_side(self) -> Body:
-        """Go on with the smaller side; the other one waits."""
+        """Go on with the side that is wanted, or with the smaller one; then the other one waits."""
         start, stop, split = as_index(START), as_index(STOP), as_index(SPLIT)
         to_left, to_right = Assign(STOP, split), Assign(START, split + 1)
         is_left_smaller = compare("lt", split - start, stop - split)
         left, right = (start, split), (split + 1, stop)
-        return (If(is_left_smaller, (*_wait(*right), to_left), (*_wait(*left), to_right)),)
+        both = If(is_left_smaller, (*_wait(*right), to_left), (*_wait(*left), to_right))
+        if self.places is None:
+            return (both,)
+        low, high = self.places
+        is_left_in_vain, is_right_in_vain = compare("le", split, Index(low)), compare("ge", split + 1, Index(high))
+        return (If(is_left_in_vain, (to_right,), (If(is_right_in_vain, (to_left,), (both,)),)),)
 
     def next_part(self) -> Body:
         """Go on with the elements that were the last to wait."""

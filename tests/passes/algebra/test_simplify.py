@@ -94,12 +94,18 @@ FIRES: dict[str, tuple[Build, str]] = {
     "reshape twice": (lambda x, y: st.reshape(st.reshape(x, shape=(2, 2)), shape=(4,)), "return r=v0"),
     "argsort(x)[:2]": (
         lambda x, y: st.slice_(argsort(x, axis=0, descending=True), start=(0,), size=(2,), step=(1,)),
-        "v1 = argsort(v0, axis=0, descending=True, count=2) : i64[2]\nreturn r=v1",
+        "v1 = argsort(v0, axis=0, descending=True, places=(0, 2)) : i64[4]\n"
+        "v2 = slice(v1, start=(0,), size=(2,), step=(1,)) : i64[2]\nreturn r=v2",
     ),
     "argsort(x)[1:3]": (
         lambda x, y: st.slice_(argsort(x, axis=0), start=(1,), size=(2,), step=(1,)),
-        "v1 = argsort(v0, axis=0, count=3) : i64[3]\n"
+        "v1 = argsort(v0, axis=0, places=(1, 3)) : i64[4]\n"
         "v2 = slice(v1, start=(1,), size=(2,), step=(1,)) : i64[2]\nreturn r=v2",
+    ),
+    "argsort(x)[3:]": (
+        lambda x, y: st.slice_(argsort(x, axis=0), start=(3,), size=(1,), step=(1,)),
+        "v1 = argsort(v0, axis=0, places=(3, 4)) : i64[4]\n"
+        "v2 = slice(v1, start=(3,), size=(1,), step=(1,)) : i64[1]\nreturn r=v2",
     ),
     "take of everything": (lambda x, y: st.take(x, indices=st.indices(np.arange(4)), lead=0), "return r=v0"),
     "take of everything as a matrix": (
@@ -129,6 +135,7 @@ STAYS: dict[str, Build] = {
     "x**2": lambda x, y: ew.pow_(x, exponent=2.0),
     "f(reshape(x), y) of another shape": lambda x, y: ew.exp(st.reshape(x, shape=(2, 2))),
     "argsort(x)[1:]": lambda x, y: st.slice_(argsort(x, axis=0), start=(1,), size=(3,), step=(1,)),
+    "argsort(x)[:3]": lambda x, y: st.slice_(argsort(x, axis=0), start=(0,), size=(3,), step=(1,)),
     "argsort(x)[::2]": lambda x, y: st.slice_(argsort(x, axis=0), start=(0,), size=(2,), step=(2,)),
     "take in another order": lambda x, y: st.take(x, indices=st.indices([1, 0, 2, 3]), lead=0),
     "take of a part": lambda x, y: st.take(x, indices=st.indices([0, 1]), lead=0),
@@ -167,6 +174,20 @@ def test_simplify_is_bit_exact(name: str) -> None:
         if "maximum" in name:  # NumPy's own maximum(0, -0) may be either
             same |= (before == 0) & (after == 0)
         assert same.all(), f"{inputs}: {before} became {after}"
+
+
+def test_the_first_of_many_are_found_by_a_heap() -> None:
+    def build(start: int) -> Build:
+        return lambda x, y: st.slice_(argsort(x, axis=0, descending=True), start=(start,), size=(2,), step=(1,))
+
+    first = "v1 = argsort(v0, axis=0, descending=True, count=2) : i64[2]\nreturn r=v1"
+    assert simplified(build(0), (64,)) == first
+    further = (
+        "v1 = argsort(v0, axis=0, descending=True, count=3) : i64[3]\n"
+        "v2 = slice(v1, start=(1,), size=(2,), step=(1,)) : i64[2]\nreturn r=v2"
+    )
+    assert simplified(build(1), (96,)) == further
+    assert "places=(0, 2)" in simplified(build(0), (63,))
 
 
 def test_constants_go_right() -> None:
