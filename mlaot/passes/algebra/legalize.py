@@ -17,6 +17,8 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
+from mlaot.ops.nests.sorts import FEW
+from mlaot.ops.sorting import argsort
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 from mlaot.ops.winograd import TRANSFORMS
@@ -68,6 +70,17 @@ def gather_vectors(node: Node) -> Node | None:
     return node.op(*[ew.copy(a) if far else a for a, far in zip(args, strided, strict=True)], **node.attrs)
 
 
+def sort_rows(node: Node) -> Node | None:
+    """argsort(x, axis=0) => transpose(argsort(copy(transpose(x)), axis=last)): a sort reads its elements many times"""
+    x, axis, last = node.arg(0), node.attrs["axis"], node.type.rank - 1
+    extent = x.type.shape[axis]
+    if axis == last or (isinstance(extent, int) and extent <= FEW):
+        return None
+    rows = ew.copy(st.in_order(x, [*range(axis), *range(axis + 1, last + 1), axis]))
+    found = argsort(rows, **{**node.attrs, "axis": last})
+    return st.in_order(found, [*range(axis), last, *range(axis, last)])
+
+
 def _is_strided(node: Node) -> bool:
     """Tell whether a view cuts the last axis of its source, so that other neighbours are not adjacent."""
     while is_view(node) and node.args:
@@ -89,7 +102,7 @@ def legalize(graph: Graph) -> None:
     rewrite(graph, rules)
     stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
-    rewrite(graph, {red.contract: (gather_vectors,)})
+    rewrite(graph, {red.contract: (gather_vectors,), argsort: (sort_rows,)})
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             result, value = node.find(), root_of(node)

@@ -6,6 +6,7 @@ from mlaot.ir import Graph
 from mlaot.ir.types import f32
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.sorting import argsort
 from mlaot.passes.algebra.legalize import legalize
 
 
@@ -27,3 +28,22 @@ def test_a_column_is_gathered_for_a_large_matrix() -> None:
     assert "copy" in product(64, cut=True)
     assert "copy" not in product(4, cut=True)
     assert "copy" not in product(64, cut=False)
+
+
+def order(axis: int, extent: int) -> str:
+    """The order along an axis of three, the others being of 2 and 3."""
+    graph = Graph("g")
+    shape = [2, 3]
+    shape.insert(axis, extent)
+    graph.outputs["y"] = argsort(graph.input("x", f32[tuple(shape)]), axis=axis, descending=True)
+    legalize(graph)
+    return str(graph)
+
+
+def test_a_long_axis_is_sorted_as_a_row() -> None:
+    assert (
+        "v1 = transpose(v0, perm=(0, 2, 1)) : f32[2,3,99]\n  v2 = copy(v1) : f32[2,3,99]\n"
+        "  v3 = argsort(v2, axis=2, descending=True) : i64[2,3,99]\n  v4 = transpose(v3, perm=(0, 2, 1)) : i64[2,99,3]"
+    ) in order(1, 99)
+    assert "transpose(v3, perm=(2, 0, 1)) : i64[99,2,3]" in order(0, 99)
+    assert "transpose" not in order(2, 99) + order(0, 9)
