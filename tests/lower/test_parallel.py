@@ -90,6 +90,11 @@ def columns(x: mlaot.f32[batch, 40, 2000], y: mlaot.i8[batch, 40, 2000]) -> Any:
     return np.cumsum(x, axis=1), np.max(y, axis=1), np.argmax(x, axis=1)
 
 
+@mlaot.model
+def sorts(x: mlaot.f32[batch, 24, 70]) -> Any:
+    return np.argsort(x, axis=1, kind="stable"), np.argsort(x, axis=2, kind="stable"), np.median(x, axis=2)
+
+
 CASES = {
     "mlp": (mlp, lambda b, n: {"x": weights(b, 96)}),
     "convolution": (convolution, lambda b, n: {"x": weights(b, 8, 17, 19)}),
@@ -101,6 +106,7 @@ CASES = {
         columns,
         lambda b, n: {"x": weights(b, 40, 2000), "y": draw.integers(-99, 99, (b, 40, 2000)).astype(np.int8)},
     ),
+    "sorts": (sorts, lambda b, n: {"x": weights(b, 24, 70)}),
     "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
     "recurrent": (recurrent, lambda b, n: {"x": weights(n, b, 96)}),
 }
