@@ -25,7 +25,7 @@ from mlaot.passes.rewrite import Rule, rewrite
 
 # Of an axis, the share up to which a heap finds the first elements, as it passes over nearly all others. Measured at 16
 # to 20,000 elements: where it is larger, a search for the places is the faster one.
-SHARE_OF_HEAP = 1 / 32
+SHARE_OF_HEAP = 1 / 50
 SHARE_OF_SEARCH = 3 / 4  # of an axis; where more is wanted, all is sorted. Not measured.
 
 
