@@ -47,6 +47,13 @@ class Expr:
         atoms = [atom for monomial, _ in self.terms for atom in monomial]
         return frozenset().union(*({atom} if isinstance(atom, str) else atom.top.names for atom in atoms))
 
+    @property
+    def quotient(self) -> Quotient | None:
+        """Return the quotient that is a term of its own with the coefficient 1, if there is exactly one."""
+        found = [m[0] for m, coefficient in self.terms if coefficient == 1 and len(m) == 1]
+        quotients = [atom for atom in found if isinstance(atom, Quotient)]
+        return quotients[0] if len(quotients) == 1 else None
+
     def __add__(self, other: Dim) -> Dim:
         total = dict(self.terms)
         for monomial, coefficient in _terms(other):
@@ -68,10 +75,15 @@ class Expr:
         remainder = _canonical({monomial: coefficient % other for monomial, coefficient in self.terms})
         if isinstance(remainder, int):
             return quotient
-        shared = gcd(other, *[coefficient for _, coefficient in remainder.terms])
+        shared = gcd(other, *[coefficient for monomial, coefficient in remainder.terms if monomial])
         top = _canonical({monomial: coefficient // shared for monomial, coefficient in remainder.terms})
+        bottom = other // shared
         assert isinstance(top, Expr)
-        return Expr((((Quotient(top, other // shared),), 1),)) + quotient
+        inner = top.quotient
+        if inner is not None:  # (x // a + c) // b == (x + c * a) // (a * b)
+            rest = top - Expr((((inner,), 1),))
+            return (inner.top + rest * inner.bottom) // (inner.bottom * bottom) + quotient
+        return Expr((((Quotient(top, bottom),), 1),)) + quotient
 
     def __sub__(self, other: Dim) -> Dim:
         return self + -1 * other
@@ -230,7 +242,8 @@ def nonnegative(value: Dim) -> bool:
     """Tell whether ``value >= 0`` is certain for all values of the named dims.
 
     Quotients that are subtracted are bounded by ``top / bottom`` from above, others by ``(top - bottom + 1) / bottom``
-    from below; a sum of products without a negative coefficient is certain.
+    from below; a sum of products without a negative coefficient is certain. Of ``n // 2 - n // 4``, the latter is
+    bounded by ``(n // 2) / 2``.
     """
     terms = _terms(value)
     if all(coefficient >= 0 for _, coefficient in terms):
@@ -238,11 +251,18 @@ def nonnegative(value: Dim) -> bool:
     for monomial, coefficient in sorted(terms, key=lambda term: term[1]):
         for i, atom in enumerate(monomial):
             if isinstance(atom, Quotient):
-                bound = atom.top if coefficient < 0 else atom.top - (atom.bottom - 1)
+                bottom, bound = atom.bottom, atom.top - (atom.bottom - 1)
+                if coefficient < 0:
+                    inner = max((b for b in _bottoms(terms) if b < bottom and bottom % b == 0), default=1)
+                    bottom, bound = bottom // inner, atom.top // inner
                 cofactor = _canonical({monomial[:i] + monomial[i + 1 :]: coefficient})
                 rest = _canonical(dict(terms) | {monomial: 0})
-                return nonnegative(rest * atom.bottom + bound * cofactor)
+                return nonnegative(rest * bottom + bound * cofactor)
     return False
+
+
+def _bottoms(terms: tuple[tuple[Monomial, int], ...]) -> set[int]:
+    return {atom.bottom for monomial, _ in terms for atom in monomial if isinstance(atom, Quotient)}
 
 
 def most(a: Dim, b: Dim) -> Dim:

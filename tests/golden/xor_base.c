@@ -1038,8 +1038,8 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
     double *const layers_1_neurons_0_b = (double *)(p[4] + 192);  // []
     double *const t6 = (double *)p[6];  // [batch, 4]
     double *const t7 = (double *)(p[6] + batch * 64);  // [batch]
-    double *const t8 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 64);  // [batch]
-    double *const t9 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
+    double *const t8 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 64);  // [batch]
+    double *const t9 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
     double *const t10 = (double *)(p[6] + batch * 64);  // [batch, 4]
     double *const t11 = (double *)(p[6] + batch * 128);  // [batch, 4]
     layers_neurons_w_product_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
@@ -1067,9 +1067,9 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
     double *const layers_1_neurons_0_b = (double *)(p[4] + 192);  // []
     double *const t7 = (double *)p[6];  // [batch, 4]
     double *const t8 = (double *)(p[6] + batch * 64);  // [batch]
-    double *const t9 = (double *)(p[6] + batch * 64 + (batch * 8 + 63) / 64 * 64);  // [batch]
-    double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
-    double *const t11 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
+    double *const t9 = (double *)(p[6] + batch * 64 + (batch + 7) / 8 * 64);  // [batch]
+    double *const t10 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
+    double *const t11 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 192);  // [batch]
     layers_neurons_w_product_base(threads, t7, x, layers_0_neurons_w, layers_0_neurons_b, batch);
     layers_neurons_w_product8_base(threads, t8, t9, t10, t11, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     copy_base(threads, out, t8, batch);
@@ -1089,9 +1089,9 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     double *const gradient_layers_0_neurons_b_ = (double *)(p[4] + 320);  // [4]
     double *const t12 = (double *)(p[6] + batch * 64);  // [batch, 4]
     double *const t13 = (double *)(p[6] + batch * 128);  // [batch, 4]
-    double *const t10 = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 128);  // [batch]
+    double *const t10 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
     double *const t7 = (double *)p[6];  // [batch, 4]
-    double *const add = (double *)(p[6] + batch * 192 + (batch * 8 + 63) / 64 * 192);  // [batch]
+    double *const add = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 192);  // [batch]
     layers_neurons_w_product5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
     gradient_layers_neurons_w__product_base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
     add_base(gradient_layers_1_neurons_0_b_, add, batch);

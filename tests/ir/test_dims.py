@@ -46,6 +46,21 @@ def test_laws_give_equal_objects(a: Dim, b: Dim, c: Dim) -> None:
     assert hash(a + b) == hash(b + a)
 
 
+def polynomials(parts: Any) -> Any:
+    return some.tuples(parts, parts).map(lambda p: p[0] + p[1]) | some.tuples(parts, parts).map(lambda p: p[0] * p[1])
+
+
+POLYNOMIALS = some.recursive(some.integers(0, 9) | some.sampled_from(NAMES).map(dim), polynomials, max_leaves=6)
+
+
+@given(POLYNOMIALS, POLYNOMIALS, some.integers(1, 8), some.integers(1, 8))
+def test_quotients_of_quotients_are_one(a: Dim, b: Dim, inner: int, outer: int) -> None:
+    """However often an image is halved, the text of its size has one division."""
+    assert (a // inner + b) // outer == (a + b * inner) // (inner * outer)
+    assert (a // inner - b) // outer == (a - b * inner) // (inner * outer)
+    assert (a * inner + inner - 1) // (inner * outer) == a // outer
+
+
 @given(DIMS, VALUES)
 def test_text_is_c(a: Dim, values: dict[str, int]) -> None:
     assert eval(str(a).replace("/", "//"), {}, dict(values)) == substitute(a, values)
@@ -68,6 +83,12 @@ def quotients(value: Dim) -> list[Quotient]:
 def test_what_is_certain_holds(a: Dim, b: Dim, values: dict[str, int]) -> None:
     assert nonnegative(a)
     assert substitute(a - b, values) >= 0 or not nonnegative(a - b)
+
+
+@given(some.integers(0, 9), some.integers(1, 8), some.integers(1, 8))
+def test_a_part_is_no_more_than_the_whole(more: int, inner: int, outer: int) -> None:
+    a = dim("n") + more
+    assert nonnegative(a - a // inner) and nonnegative(a // inner - a // (inner * outer))
 
 
 @given(DIMS)
@@ -93,6 +114,7 @@ def test_at_least_is_never_wrong(a: Dim, b: Dim, values: dict[str, int]) -> None
 def test_text() -> None:
     n = dim("n")
     assert str((n // 2) * (n // 3)) == "(n) / 2 * ((n) / 3)"
+    assert str((((n + 1) // 2 + 1) // 2 + 1) // 2 * 2 + n // 2 // 3) == "(n + 7) / 8 * 2 + (n) / 6"
     assert [str(d) for d in (n, n + 1, 2 * n + 3, n * n, (n + 7) // 8 * 8, n * 0 + 4)] == [
         *("n", "n + 1", "n * 2 + 3", "n * n"),
         *("(n + 7) / 8 * 8", "4"),
