@@ -31,6 +31,7 @@ try:
     import onnxscript as _  # noqa: F401
     import torch
     from onnx_ir.passes.common import NameFixPass  # which comes with onnxscript
+    from torch._subclasses import FakeTensorMode
     from torch.utils import _pytree as pytree
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.torch needs the packages torch and onnxscript: pip install {error.name}") from None
@@ -38,7 +39,10 @@ except ModuleNotFoundError as error:
 from mlaot.onnx.declare import declare, port_name
 
 BATCH = "batch"
-SIZES = (7, 11, 13, 17, 19, 23, 29, 31)  # of open dimensions during the export: unlikely to equal a fixed size
+# Sizes of open dimensions during the export, unlikely to equal fixed ones. A network may halve an image six times, and
+# no size may become 1, which broadcasts; but tables of positions and what loops unroll may be short.
+LARGE = (192, 384, 576, 960, 1344, 2112, 2496, 3264)
+SMALL = (7, 11, 13, 17, 19, 23, 29, 31)
 TO_TORCH = {d: torch.bfloat16 if d.name == "bf16" else getattr(torch, d.numpy) for d in DTYPES.values()}
 FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
 
@@ -185,15 +189,21 @@ def _export_call(module: torch.nn.Module, call: ForwardCall, rows: int, place: s
 
     What ``torch.export`` misses when it only runs the module, such as ``len(x)``, it may find by reading the code.
     """
-    ways = [(call, False), (call, True)]
+    ways = [(call, LARGE, False), (call, SMALL, False), (call, SMALL, True), (call, LARGE, True)]
     if rows and BATCH in call.dims:
-        ways.append((call.pin({BATCH: rows}), False))
-    errors = []
-    for candidate, strict in ways:
+        pinned = call.pin({BATCH: rows})
+        ways += [(pinned, LARGE, False), (pinned, SMALL, False)]
+    errors: list[MlaotError] = []
+    closed: list[tuple[ForwardCall, bool]] = []
+    for candidate, sizes, strict in ways:
+        if (candidate, strict) in closed:  # whatever the sizes are
+            continue
         try:
-            program = _export(module, candidate, place, strict=strict)
+            program = _export(module, candidate, sizes, place, strict=strict)
         except MlaotError as error:
             errors.append(error)
+            if "cannot be open" in error.message:
+                closed.append((candidate, strict))
             continue
         if candidate is not call:
             print(f"mlaot: {place}for batches of {rows} only, as the sample has: {errors[0].message}", flush=True)
@@ -201,33 +211,94 @@ def _export_call(module: torch.nn.Module, call: ForwardCall, rows: int, place: s
     raise errors[0]
 
 
-def _export(module: torch.nn.Module, call: ForwardCall, place: str, *, strict: bool) -> Any:
-    sizes = dict(zip(call.dims, SIZES, strict=False))
+def _export(module: torch.nn.Module, call: ForwardCall, sizes: Sequence[int], place: str, *, strict: bool) -> Any:
     if len(sizes) < len(call.dims):
-        raise MlaotError(f"{place}{len(call.dims)} dimensions are open; there can be {len(SIZES)}")
+        raise MlaotError(f"{place}{len(call.dims)} dimensions are open; there can be {len(sizes)}")
+    values = dict(zip(call.dims, sizes, strict=False))
     device = next(module.parameters(), torch.empty(0)).device
     shapes = torch.export.ShapesCollection()
     arrays = []
-    for kind in call.arrays:
-        extents = [substitute(extent, sizes) for extent in kind.shape]
-        arrays.append(torch.zeros(extents, dtype=TO_TORCH[kind.dtype], device=device))
+    with FakeTensorMode():  # which have no memory
+        for kind in call.arrays:
+            extents = [substitute(extent, values) for extent in kind.shape]
+            arrays.append(torch.empty(extents, dtype=TO_TORCH[kind.dtype], device=device))
+    for array, kind in zip(arrays, call.arrays, strict=True):
         if axes := {i: torch.export.Dim.DYNAMIC for i, extent in enumerate(kind.shape) if isinstance(extent, Expr)}:
-            shapes[arrays[-1]] = axes
+            shapes[array] = axes
     args, kwargs = call.arguments(arrays)
     with _quiet(), _one_line_errors(place):
-        dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if sizes else None
-        return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if values else None
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        _check_open(program)
+        return program
+
+
+def _check_open(program: Any) -> None:
+    """Refuse a program that holds for the sizes of its export only: where what it found equal differs for twice these.
+
+    A layer that takes a part of an open size for a number is such a program, and one where a part was 1.
+    """
+    twice: dict[Any, int] = {}
+    axes: dict[Any, tuple[str, int, int]] = {}
+    guards: list[Any] = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            for i, size in enumerate(getattr(node.meta["val"], "shape", ())):
+                if isinstance(size, torch.SymInt):
+                    for symbol in size.node.expr.free_symbols:
+                        axes.setdefault(symbol, (node.name, i, size.node.hint))
+                    if size.node.expr.is_Symbol:
+                        twice[size.node.expr] = 2 * size.node.hint
+                    guards = size.node.shape_env.guards
+    for guard in guards:
+        if guard.expr.func.__name__ == "Equality" and guard.expr.subs(twice) == False:  # noqa: E712  of sympy
+            name, axis, size = next(axes[symbol] for symbol in axes if symbol in guard.expr.free_symbols)
+            raise MlaotError(_closed(name, axis, size))
+
+
+def _closed(name: str, axis: str | int, size: str | int) -> str:
+    return f"axis {axis} of {name} cannot be open: forward, or a layer of torch, takes {size} for its size"
 
 
 def _convert(program: Any, place: str) -> tuple[Any, list[str]]:
     """Convert an exported module to ONNX; return the model and the names of its outputs."""
     outputs = _output_names(program, place)
     with _quiet(), _one_line_errors(place, program):
+        program = program.run_decompositions(AVERAGES) if _has_averages(program) else program
         exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
         NameFixPass()(exported.model)  # a buffer may have the name of an operator's result
+        _check_open(exported.exported_program)
     if written := sorted(exported.exported_program.graph_signature.buffers_to_mutate.values()):
         raise MlaotError(f"{place}forward writes the buffer {written[0]!r}; make it an argument and a result")
     return exported.model_proto, outputs
+
+
+def _average(x: Any, sizes: Sequence[int]) -> Any:
+    """Average parts of the last axes, as adaptive pooling does: for ``torch.onnx`` it needs sizes that are known."""
+    for axis, size in enumerate(sizes, x.ndim - len(sizes)):
+        length = x.shape[axis]
+        place, part = torch.arange(length, device=x.device), torch.arange(size, device=x.device)[:, None]
+        # Part i begins at i * length / size, rounded down, and ends at (i + 1) * length / size, rounded up.
+        inside = ((place + 1) * size > part * length) & (place * size < (part + 1) * length)
+        weights = inside.to(x.dtype) / inside.sum(-1, keepdim=True).to(x.dtype)
+        x = (x.movedim(axis, -1) @ weights.T).movedim(-1, axis)
+    return x
+
+
+AVERAGES = {
+    torch.ops.aten.adaptive_avg_pool1d.default: _average,
+    torch.ops.aten.adaptive_avg_pool2d.default: _average,
+    torch.ops.aten.adaptive_avg_pool3d.default: _average,
+}
+
+
+def _has_averages(program: Any) -> bool:
+    """Tell whether a program averages parts of open axes."""
+    return any(
+        any(isinstance(length, torch.SymInt) for length in node.args[0].meta["val"].shape[-len(node.args[1]) :])
+        for node in program.graph.nodes
+        if node.target in AVERAGES and any(size != 1 for size in node.args[1])
+    )
 
 
 def _output_names(program: Any, place: str) -> list[str]:
@@ -295,9 +366,7 @@ def _reason(error: Exception) -> str:
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return "an `if`, a loop or a shape depends on computed numbers; choose by torch.where or torch.cond"
     if match := re.search(r"marked L\['(.*)'\]\.size\(\)\[(\d+)\] .* specialized it to be a constant \((\d+)\)", text):
-        return (
-            f"axis {match[2]} of {match[1]} cannot be open: forward, or a layer of torch, takes {match[3]} for its size"
-        )
+        return _closed(*match.groups())
     if match := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", text):
         return f"torch.onnx has no {match[1]}; compute it by other operations"
     summary = text.partition("## Exception summary")[2]

@@ -21,7 +21,7 @@ from mlaot.frontend.trace.declaration import Arrays, Declaration, Reference, Tra
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
-from mlaot.ir.dims import dim, names, substitute
+from mlaot.ir.dims import assign, dim, names, substitute
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
 from mlaot.onnx.files import read
 from mlaot.onnx.importer import Importer, Refined
@@ -278,7 +278,7 @@ def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any)
     )
     if tensor.HasField("shape") and not fits:
         raise MlaotError(f"input {name!r} has the shape [{', '.join(map(str, declared))}], not {list(shape)}")
-    return Type(dtype, shape)
+    return Type(dtype, tuple(assign(extent, importer.meant) for extent in shape))
 
 
 def port_name(name: str) -> str:

@@ -74,6 +74,33 @@ def test_an_image_that_is_halved_and_doubled_is_a_multiple() -> None:
         Backend.prepare(model(HALVED)).run([X[:1, :1, :7]])
 
 
+def test_what_a_given_shape_must_be_is_found_out_too() -> None:
+    inputs = trace_model(model(HALVED), {}, {"x": (1, 1, dim("n"))}).graph.inputs
+    assert str(inputs["x"].type) == "f32[1,1,n * 2]"
+
+
+PADDED = """f (float[2,n] x) => (float[2,m] y)
+<int64[1] last = {1}, int64[1] one = {1}, int64 four = {4}, int64[3] none = {0, 0, 0}, float fill = {7}> {
+    s = Shape(x) wide = Gather(s, last) over = Mod(wide, four) short = Sub(four, over) more = Mod(short, four)
+    flat = Reshape(more, one) pads = Concat<axis = 0>(none, flat) y = Pad(x, pads, fill)
+}"""
+
+
+def test_padding_to_a_multiple() -> None:
+    for n in (1, 4, 6, 8):
+        same(PADDED, X[0, :2, :n].copy())
+
+
+def test_padding_by_a_dim_is_with_numbers() -> None:
+    with pytest.raises(MlaotError, match="how much it adds in mode 'edge' depends on an open dimension"):
+        shapes(PADDED.replace("Pad(", 'Pad<mode = "edge">('))
+
+
+def test_dims_and_computed_integers_are_added() -> None:
+    text = "f (float[n] x, int64 k) => (int64[1] y) { s = Shape(x) y = Sub(s, k) }"
+    same(text, X[0, 0], np.array(3))
+
+
 def test_extents_that_never_fit_are_wrong() -> None:
     with pytest.raises(MlaotError, match="do not broadcast"):
         shapes("f (float[a] x, float[3] y) => (float[c] z) { s = Concat<axis = 0>(x, x, y) z = Add(s, x) }")

@@ -89,6 +89,74 @@ def test_sizes_of_dims(torch: Any) -> None:
         load(net, sample, dims={"hight": 2})
 
 
+def doubled(self: Any, x: Any) -> Any:
+    """What is halved four times, rounding up, and doubled once fits multiples of 16."""
+    fine = self.down(self.down(self.down(x)))
+    return self.library.cat([self.grow(self.down(fine)), fine], 1)
+
+
+def boxes(self: Any, x: Any) -> Any:
+    """Sizes that PyTorch writes with one division where it reshapes."""
+    x = self.down(self.down(x)).permute(0, 2, 3, 1).flatten(1, 2)
+    return x.reshape(x.shape[0], -1, 1).softmax(1)
+
+
+def padded(self: Any, x: Any) -> Any:
+    """What a halved image lacks when it is doubled again is added."""
+    y = self.grow(self.shrink(x))
+    lacks = [long - short for long, short in zip(x.shape[2:], y.shape[2:], strict=True)]
+    return self.library.nn.functional.pad(y, (lacks[1] // 2, lacks[1] - lacks[1] // 2, 0, lacks[0])) - x
+
+
+def cropped(self: Any, x: Any) -> Any:
+    return x[:, :, -8:]
+
+
+def pooled(self: Any, x: Any) -> Any:
+    pool = self.library.nn.functional
+    return pool.adaptive_avg_pool2d(x, (2, 3)) + pool.adaptive_avg_pool1d(x.flatten(1, 2), 3)[:, None, :2]
+
+
+OPEN = {  # what the open axes of the input come to be, sizes that fit
+    "doubled": (doubled, "f32[1,3,h * 16,w * 16]", [(16, 32), (48, 16)]),
+    "boxes": (boxes, "f32[1,3,h,w]", [(1, 1), (6, 9), (8, 7)]),
+    "padded": (padded, "f32[1,3,h,w]", [(2, 2), (5, 6), (8, 7)]),
+    "cropped": (cropped, "f32[1,3,h,w]", [(8, 1), (11, 3)]),
+    "pooled": (pooled, "f32[1,3,h,w]", [(1, 1), (2, 3), (5, 7), (8, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_images_of_any_size(torch: Any, name: str) -> None:
+    forward, wanted, sizes = OPEN[name]
+    parts = {
+        "down": torch.nn.Conv2d(3, 3, 3, 2, 1),
+        "shrink": torch.nn.MaxPool2d(2),
+        "grow": torch.nn.Upsample(None, 2),
+    }
+    height, width = map(mlaot.dim, "hw")
+    declared = load(module(torch, forward, library=torch, **parts), mlaot.f32[1, 3, height, width])
+    assert types(declared)[0] == {"x": wanted}
+    traced = declared.trace()
+    for size in sizes:
+        given = {"x": np.random.default_rng(0).random((1, 3, *size), np.float32)}
+        found, expected = evaluate(traced.graph, given | traced.parameters), declared.references["torch"](given)
+        np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=1e-6)
+
+
+def test_positions_are_fewer_than_the_export_tries(torch: Any) -> None:
+    net = module(torch, lambda self, x: x + self.table[: x.shape[1]], table=torch.nn.Parameter(torch.ones(40, 6)))
+    declared = load(net, mlaot.f32[2, mlaot.dim("time"), 6])
+    assert types(declared)[1] == {"output": "f32[2,time,6]"}
+
+
+def test_what_is_made_for_one_size_is_refused(torch: Any) -> None:
+    net = module(torch, lambda self, x: torch.nn.functional.adaptive_max_pool2d(x, 4))
+    height, width = map(mlaot.dim, "hw")
+    with pytest.raises(MlaotError, match=r"axis 2 of x cannot be open: forward, or a layer of torch, takes 192 for"):
+        load(net, mlaot.f32[1, 3, height, width])
+
+
 def test_a_batch_that_forward_asks_for(torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert types(load(module(torch, lambda self, x: x + torch.ones(len(x), 1)), torch.zeros(1, 3)))[0] == {
         "x": "f32[batch,3]"

@@ -28,7 +28,17 @@ from mlaot.onnx.codes import (
 )
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import Function, operator, operators
-from mlaot.onnx.values import Unsupported, constant_value, dtype_of, extents, is_symbolic, kind_of, lift, numpy_dtype
+from mlaot.onnx.values import (
+    Unsupported,
+    constant_value,
+    dtype_of,
+    extents,
+    is_constant,
+    is_symbolic,
+    kind_of,
+    lift,
+    numpy_dtype,
+)
 
 LARGEST = float(np.finfo(np.float32).max)
 UNARY: dict[str, Function] = {
@@ -98,6 +108,11 @@ def _broadcasting(function: Function) -> Function:
     return lambda use, x, y: function(x, _align(use, x, y))
 
 
+def _with_extents(function: Function) -> Function:
+    """Compute with expressions of dims while importing, but where integers are computed, in the module."""
+    return lambda use, x, y: function(use, x, y) if is_constant(x, y) else function(use, lift(x), lift(y))
+
+
 def _align(use: Use, x: Any, y: Any) -> Any:
     """Return the second operand, its axes where the attributes of opsets before 7 say that it is to be broadcast."""
     axis = use.attribute("axis")
@@ -108,7 +123,7 @@ def _align(use: Use, x: Any, y: Any) -> Any:
 
 operators(UNARY | VARIADIC)
 operators({name: _broadcasting(function) for name, function in BINARY.items()})
-operators({name: _broadcasting(function) for name, function in ARITHMETIC.items()}, symbolic=True)
+operators({name: _with_extents(_broadcasting(function)) for name, function in ARITHMETIC.items()}, symbolic=True)
 operators({"Identity": lambda x: x}, symbolic=True)
 
 
@@ -153,8 +168,11 @@ def div(use: Use, x: Any, y: Any) -> Any:
     return np.divide(x, y)
 
 
-@operator("Mod")
+@operator("Mod", symbolic=True)
 def mod(x: Any, y: Any, *, fmod: bool = False) -> Any:
+    if is_symbolic(x) and constant_value(y) is not None and not is_symbolic(y) and not fmod and np.all(y > 0):
+        return x - x // y * y
+    x, y = lift(x), lift(y)
     return np.fmod(x, y) if fmod else np.remainder(x, y)
 
 

@@ -343,8 +343,9 @@ def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
     return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 
 
-@operator("Pad")
+@operator("Pad", symbolic=True)
 def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
+    x = lift(x)
     at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
     if pads is None:
         amounts, value = use.attribute("pads", use.attribute("paddings")), use.attribute("value", 0.0)
@@ -360,6 +361,8 @@ def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None,
 
 def pad_by(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None) -> Any:
     """Put more elements, or fewer, on both sides of each axis."""
+    if not is_fixed(*low, *high):
+        return _pad_open(x, low, high, mode, fill)
     if any(v < 0 for v in (*low, *high)):
         x = x[tuple(slice(max(-a, 0), min(b, 0) or None) for a, b in zip(low, high, strict=True))]
         low, high = [max(v, 0) for v in low], [max(v, 0) for v in high]
@@ -373,6 +376,17 @@ def pad_by(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None)
     if constant_value(x) is not None and not is_traced(x):
         return np.pad(x, both, constant_values=number)
     return pad_traced(x, tuple(low), tuple(high), value=number)
+
+
+def _pad_open(x: Any, low: list[Any], high: list[Any], mode: str, fill: Any) -> Any:
+    """Put as many elements on both sides as named dims say."""
+    if mode != "constant":
+        raise Unsupported(f"how much it adds in mode {mode!r} depends on an open dimension; give that a size")
+    number = as_traced(np.zeros((), x.dtype) if fill is None else np.reshape(fill, ()).astype(x.dtype))
+    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
+        ends = [np.broadcast_to(number, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in (before, after)]
+        x = np.concatenate([ends[0], x, ends[1]], axis=axis) if (before, after) != (0, 0) else x
+    return x
 
 
 @operator("CenterCropPad")
