@@ -407,11 +407,19 @@ def unify(one: Dim, other: Dim) -> dict[str, Dim]:
         if isinstance(left, Expr) and left == dim(min(names(left))) and names(left).isdisjoint(names(right)):
             return {min(names(left)): right}
     every = sorted(names(one) | names(other))
-    own = {name: dim(name) for name in every}
+    return multiples(every, lambda own: substitute(one, own) == substitute(other, own))
+
+
+def multiples(every: Sequence[str], holds: Callable[[dict[str, Dim]], bool]) -> dict[str, Dim]:
+    """Return of what named dims must be multiples that something holds, one of them or all; {} where that is not known.
+
+    ``holds`` is given what each of them is.
+    """
+    own: dict[str, Dim] = {name: dim(name) for name in every}
     for factor in MULTIPLES:
         for group in (*([name] for name in every), every):
-            meant = {name: factor * dim(name) for name in group}
-            if substitute(one, own | meant) == substitute(other, own | meant):
+            meant: dict[str, Dim] = {name: factor * dim(name) for name in group}
+            if holds(own | meant):
                 return meant
     return {}
 

@@ -153,6 +153,17 @@ def test_what_an_open_axis_must_be_that_a_reshape_fits() -> None:
     assert shapes(text) == ["1, 6"]
 
 
+def test_what_is_cut_into_windows_is_a_multiple() -> None:
+    text = """f (float[a,n,m] x) => (float[b,h,w,4] y)
+    <int64[1] second = {1}, int64[1] third = {2}, int64[1] two = {2}, int64[1] four = {4}, int64[1] any = {-1}> {
+        s = Shape(x) n = Gather(s, second) m = Gather(s, third) h = Div(n, two) w = Div(m, two)
+        new = Concat<axis = 0>(any, h, w, two, two) windows = Reshape(x, new)
+        flat = Concat<axis = 0>(any, h, w, four) y = Reshape(windows, flat)
+    }"""
+    assert shapes(text) == ["a, n * 2, m * 2"]
+    same(text, X[:, :2])
+
+
 # A recognizer of lines: pooling leaves a single row of images of a certain height, which others have from the start.
 ROW = """f (float[1,2,h] x) => (float[2,k] y) <int64[2] two = {2, 1}, float[1,2,1] row = {1, 2}> {
     pooled = MaxPool<kernel_shape = [3], strides = [3]>(x)

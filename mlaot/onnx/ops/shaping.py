@@ -11,10 +11,11 @@ import numpy as np
 import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.padding import pad as pad_traced
+from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
-from mlaot.ir.dims import Expr, product
+from mlaot.ir.dims import Expr, assign, names, product
 from mlaot.onnx import assumed
-from mlaot.onnx.importer import Use
+from mlaot.onnx.importer import Refined, Use, multiples
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
 from mlaot.onnx.values import (
@@ -78,6 +79,8 @@ def reshape(use: Use, x: Any, shape: Any = None, *, allowzero: bool = False) -> 
     if not allowzero:
         wanted = [x.shape[i] if isinstance(e, int) and e == 0 else e for i, e in enumerate(wanted)]
     target = _without_unknown(x.shape, wanted)
+    if -1 in [e for e in target if isinstance(e, int)]:
+        _settle_unknown(tuple(x.shape), target)
     return np.reshape(_fit(use, x, target), target)
 
 
@@ -95,6 +98,16 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
     if divisor <= 0:
         return tuple(new)
     return tuple(product(tuple(left)) // divisor if i == at else e for i, e in enumerate(new))
+
+
+def _settle_unknown(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+    """Import again where -1 stands for a size only if open dims are multiples, as where windows divide an image."""
+    total, rest = product(old), product(tuple(e for e in new if not isinstance(e, int) or e != -1))
+    if divide_dims(total, rest) is None:
+        decide = sorted(names(rest))
+        meant = multiples(decide, lambda own: divide_dims(assign(total, own), assign(rest, own)) is not None)
+        if meant:
+            raise Refined(f"cannot reshape {list(old)} to {list(new)}", meant)
 
 
 def _fit(use: Use, x: Any, shape: tuple[Any, ...]) -> Any:
