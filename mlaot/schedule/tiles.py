@@ -108,7 +108,7 @@ class _Loops:
         self.columns += [] if is_along_sum(kernel) else [kernel.lanes]
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
         self.order = self._order()
-        orders = [self.order, [*self.order[:-2], *reversed(self.order[-2:])]] if exact is None else []
+        orders = [] if self.keeps_loops else [self.order, [*self.order[:-2], *reversed(self.order[-2:])]]
         in_parts = next((order for order in orders if has_parts(kernel, plan, order, machine)), None)
         self.in_parts, self.order = in_parts is not None, in_parts or self.order
 
