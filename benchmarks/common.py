@@ -43,6 +43,12 @@ def load(library: Path) -> ModuleType:
     return load_file(library.name.partition(".")[0], library)
 
 
+def chosen_isas() -> tuple[str, ...]:
+    """The instruction sets that a benchmark builds for: what MLAOT_ISA names, and the one that all have."""
+    isa = os.environ.get("MLAOT_ISA")
+    return tuple(dict.fromkeys(("base", isa))) if isa else tuple(MACHINES)
+
+
 def one_core() -> None:
     """Keep this process and its children on one core."""
     if hasattr(os, "sched_setaffinity"):

@@ -1,6 +1,6 @@
 """Networks of the families that people have, as modules of PyTorch with random weights.
 
-``FAMILIES`` has what makes each, and the shape of its input; letters in a shape are open axes.
+``FAMILIES`` has what makes each, the shape of its input, and which axes of it are open.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,6 @@ class Around(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return x + self.layers(x)
-
-
-class Last(nn.Module):
-    """What a recurrent layer gives at each step."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Any) -> Any:
-        return self.layer(x)[0]
 
 
 class Transposed(nn.Module):

@@ -118,19 +118,20 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
             return self.fc(self.flatten(F.adaptive_avg_pool2d(self.body(x), 1)))
 
     class Block(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, width: int, heads: int) -> None:
             super().__init__()
-            self.ln1, self.ln2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-            self.proj = nn.Linear(WIDTH, WIDTH, bias=False)
-            self.fc = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
-            self.out = nn.Linear(4 * WIDTH, WIDTH, bias=False)
+            self.count = heads
+            self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width, bias=False)
+            self.proj = nn.Linear(width, width, bias=False)
+            self.fc = nn.Linear(width, 4 * width, bias=False)
+            self.out = nn.Linear(4 * width, width, bias=False)
 
         def heads(self, x: Any) -> list[Any]:
             """Query, key and value: [n, heads, t, e]."""
-            y, (n, t, _) = self.qkv(self.ln1(x)), x.shape
-            parts = [y[..., i * WIDTH : (i + 1) * WIDTH] for i in range(3)]
-            return [part.reshape(n, t, HEADS, WIDTH // HEADS).swapaxes(1, 2) for part in parts]
+            y, (n, t, width) = self.qkv(self.ln1(x)), x.shape
+            parts = [y[..., i * width : (i + 1) * width] for i in range(3)]
+            return [part.reshape(n, t, self.count, width // self.count).swapaxes(1, 2) for part in parts]
 
         def rest(self, x: Any, y: Any) -> Any:
             x = x + self.proj(y.swapaxes(1, 2).reshape(*x.shape))
@@ -148,12 +149,14 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
     class GPT(nn.Module):
         """nanoGPT's character model: tied embedding, linear layers without biases. Tokens [n, t] to logits."""
 
-        def __init__(self) -> None:
+        def __init__(
+            self, width: int = WIDTH, heads: int = HEADS, layers: int = LAYERS, context: int = CONTEXT
+        ) -> None:
             super().__init__()
-            self.wte = nn.Embedding(VOCABULARY, WIDTH)
-            self.wpe = nn.Embedding(CONTEXT, WIDTH)
-            self.h = nn.ModuleList([Block() for _ in range(LAYERS)])
-            self.lnf = nn.LayerNorm(WIDTH)
+            self.wte = nn.Embedding(VOCABULARY, width)
+            self.wpe = nn.Embedding(context, width)
+            self.h = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+            self.lnf = nn.LayerNorm(width)
 
         def forward(self, tokens: Any) -> Any:
             x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]

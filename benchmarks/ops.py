@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import compile_program, load, one_core, table
+from common import chosen_isas, compile_program, load, one_core, table
 
 import mlaot
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
-from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 ROUNDS = 40
@@ -228,11 +227,11 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="FILE", help="the numbers of an earlier run, to stand beside")
     arguments = parser.parse_args()
     chosen = [op for op in ops() if re.search(arguments.only, op.name)]
-    isa = os.environ.get("MLAOT_ISA")
-    isas = tuple(dict.fromkeys(("base", isa))) if isa else tuple(MACHINES)
     with tempfile.TemporaryDirectory() as folder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            programs = [compile_model(op.declared(), f"op{i}.op{i}", Options(isas=isas)) for i, op in enumerate(chosen)]
+            programs = [
+                compile_model(op.declared(), f"op{i}.op{i}", Options(isas=chosen_isas())) for i, op in enumerate(chosen)
+            ]
             made = [pool.submit(compile_program, p, f"op{i}", Path(folder, str(i))) for i, p in enumerate(programs)]
             libraries = [library.result() for library in made]
         one_core()

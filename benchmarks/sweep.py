@@ -38,7 +38,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from common import compile_program, load, one_core, out, table
+from common import chosen_isas, compile_program, load, one_core, out, table
 from limits import Machine, cost, measure
 from peers import PEERS
 
@@ -48,7 +48,6 @@ import mlaot.onnx
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import runtime_files, write
 from mlaot.generate import compile_model
-from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 ROUNDS, ROUND_SECONDS = 7, 2e-3
@@ -60,13 +59,13 @@ Network = Callable[[Any], Any]  # of the names of torch.nn or of mlaot.nn
 
 @dataclass(frozen=True)
 class Case:
-    """A network and the arrays that it is given; ``open``: whether the first axis is a named dim."""
+    """A network and the arrays that it is given."""
 
     op: str
     size: str
     network: Network
     shape: tuple[int, ...]
-    open: tuple[int, ...] | bool = ()  # the axes that are named dims; True: the first
+    open: tuple[int, ...] = ()  # the axes that are named dims
     dtype: str = "float32"
     integers: int = 0  # the input has indices below this
     doors: tuple[str, ...] = ("nn", "onnx", "torch")  # those that it can come through
@@ -74,8 +73,7 @@ class Case:
     @property
     def dims(self) -> dict[int, str]:
         """The names of open axes."""
-        axes = (0,) if self.open is True else self.open or ()
-        return {axis: f"d{axis}" for axis in axes}
+        return {axis: f"d{axis}" for axis in self.open}
 
     @property
     def name(self) -> str:
@@ -141,20 +139,20 @@ def linears() -> Iterator[Case]:
         (1000, 7),
     )
     for (n, m), batch in product(sizes, (*range(1, 17), 24, 64)):
-        for is_open in (False, True):
-            if not is_open and batch > 8 and batch not in (12, 16, 64):
+        for axes in ((), (0,)):
+            if not axes and batch > 8 and batch not in (12, 16, 64):
                 continue
             yield Case(
                 "linear relu",
                 f"{n}x{m}",
                 lambda nn, n=n, m=m: nn.Sequential(nn.Linear(n, m), nn.ReLU()),
                 (batch, n),
-                open=is_open,
+                open=axes,
             )
     for (n, m), batch in product(((33, 65), (256, 256)), (1, 3, 16)):
         yield Case("linear", f"{n}x{m}", lambda nn, n=n, m=m: nn.Linear(n, m), (batch, n), dtype="float64")
-    for batch, is_open in product((1, 2, 3, 4, 5, 7, 8, 10, 13, 16, 32), (False, True)):
-        yield Case("mlp", "784-512-512-10", mlp, (batch, 784), open=is_open)
+    for batch, axes in product((1, 2, 3, 4, 5, 7, 8, 10, 13, 16, 32), ((), (0,))):
+        yield Case("mlp", "784-512-512-10", mlp, (batch, 784), open=axes)
 
 
 def mlp(nn: Any) -> Any:
@@ -175,7 +173,7 @@ def convolutions() -> Iterator[Case]:
             lambda nn, i=i, o=o, k=k, s=s, g=g: nn.Sequential(
                 nn.Conv2d(i, o, k, stride=s, padding=k // 2, groups=g), nn.ReLU()
             ),
-            (batch, i, hw, hw), open=batch == 3,
+            (batch, i, hw, hw), open=(0,) if batch == 3 else (),
         )  # fmt: skip
     rows = ((1, 16, 5, 1, 200), (16, 32, 3, 1, 100), (64, 64, 3, 1, 128), (64, 128, 1, 1, 128), (80, 80, 9, 80, 100))
     for (i, o, k, g, t), batch in product((*rows, (256, 256, 3, 1, 64), (7, 11, 3, 1, 33)), (1, 2, 5)):
@@ -670,11 +668,10 @@ def run_all(chosen: Sequence[Case], options: argparse.Namespace) -> list[Row]:
     torch.set_num_threads(1)
     one_core()
     os.environ.pop("MLAOT_CACHE", None)  # equal kernels of doors are compiled once
-    isas = ("base", os.environ["MLAOT_ISA"]) if os.environ.get("MLAOT_ISA") else tuple(MACHINES)
     machine, rows = measure(), list[Row]()
     doors, peers = ([name for name in text.split(",") if name] for text in (options.doors, options.peers))
     for number, case in enumerate(chosen, 1):
-        row = run(case, doors, peers, machine, isas)
+        row = run(case, doors, peers, machine, chosen_isas())
         rows.append(row)
         times_text = "  ".join(f"{name} {us:.2f}" for name, us in row.us.items())
         failed = "".join(f"  {name}: {text}" for name, text in row.failures.items())

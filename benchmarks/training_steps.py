@@ -22,14 +22,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from common import compile_program, load, one_core, out, table
+from common import build, chosen_isas, load, one_core, out, table
+from networks import VOCABULARY, networks
 
 import mlaot
 import mlaot.nn
 from mlaot import optim
-from mlaot.generate import compile_model
-from mlaot.schedule.machine import MACHINES
-from mlaot.settings.options import Options
 
 ROUNDS = 15
 Array = np.ndarray[Any, Any]
@@ -47,41 +45,6 @@ class Job:
     classes: int
     optimizer: str
     tokens: bool = False
-
-
-def gpt(nn: Any, xp: Any, width: int = 64, heads: int = 4, layers: int = 4, length: int = 64, words: int = 65) -> Any:
-    """A character model: 4 blocks of width 64."""
-    F = nn.functional
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x: Any) -> Any:
-            y, (n, t, _) = self.qkv(self.ln1(x)), x.shape
-            parts = [y[..., i * width : (i + 1) * width] for i in range(3)]
-            q, k, v = [part.reshape(n, t, heads, width // heads).swapaxes(1, 2) for part in parts]
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.proj(y.swapaxes(1, 2).reshape(n, t, width))
-            return x + self.out(F.gelu(self.fc(self.ln2(x))))
-
-    class GPT(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.h = nn.ModuleList([Block() for _ in range(layers)])
-            self.lnf, self.head = nn.LayerNorm(width), nn.Linear(width, words)
-
-        def forward(self, tokens: Any) -> Any:
-            x = self.wte(tokens) + self.wpe.weight
-            for block in self.h:
-                x = block(x)
-            return self.head(self.lnf(x)).reshape(-1, words)
-
-    return GPT()
 
 
 def cnn(nn: Any, xp: Any) -> Any:
@@ -107,16 +70,12 @@ def recurrent(nn: Any, kind: str, inputs: int = 28, width: int = 64) -> Any:
     return Classifier()
 
 
-def mlp(nn: Any, xp: Any) -> Any:
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-
-
 JOBS = {
-    "mlp": Job(mlp, (784,), 10, "Adam"),
+    "mlp": Job(lambda nn, xp: networks(nn, xp)["mlp"](784, 256, 256, 10), (784,), 10, "Adam"),
     "cnn": Job(cnn, (1, 28, 28), 10, "Adam"),
     "lstm": Job(lambda nn, xp: recurrent(nn, "LSTM"), (28, 28), 10, "Adam"),
     "gru": Job(lambda nn, xp: recurrent(nn, "GRU"), (28, 28), 10, "Adam"),
-    "gpt": Job(gpt, (64,), 65, "AdamW", tokens=True),
+    "gpt": Job(lambda nn, xp: networks(nn, xp)["gpt"](64, 4, 4, 64), (64,), VOCABULARY, "AdamW", tokens=True),
 }
 
 
@@ -125,7 +84,7 @@ def declared(job: Job, state: dict[str, Array]) -> Any:
     net.load_state_dict(state)
 
     def loss(scores: Any, label: Any) -> Any:
-        return mlaot.nn.functional.cross_entropy(scores, label.reshape(-1))
+        return mlaot.nn.functional.cross_entropy(scores.reshape(-1, job.classes), label.reshape(-1))
 
     def forward(x: Any) -> Any:
         return net(x)
@@ -151,14 +110,12 @@ def measure(name: str, size: int, folder: Path) -> list[str]:
 
     def eager() -> float:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(net(inputs), target.reshape(-1))
+        loss = torch.nn.functional.cross_entropy(net(inputs).reshape(-1, job.classes), target.reshape(-1))
         loss.backward()
         optimizer.step()
         return loss.item()
 
-    isas = ("base", os.environ["MLAOT_ISA"]) if os.environ.get("MLAOT_ISA") else tuple(MACHINES)
-    program = compile_model(declared(job, state), f"{name}.{name}", Options(isas=isas))
-    step = load(compile_program(program, name, folder / name)).train_step
+    step = load(build(declared(job, state), name, folder / name, chosen_isas())).train_step
     expected = [eager() for _ in range(3)]
     np.testing.assert_allclose([float(step(x, label)) for _ in range(3)], expected, rtol=1e-3)
     times: dict[str, list[float]] = {"torch": [], "mlaot": []}
