@@ -335,11 +335,11 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
         return False
-    size, lanes = order[-1].size, lanes_of(kernel.dtype, machine)
-    if not isinstance(size, int) or order[-1].name not in plan.counts:
+    inner, lanes = order[-1], lanes_of(kernel.dtype, machine)
+    if not isinstance(inner.size, int) or inner.name not in plan.counts:
         return False
-    points = -(-size // lanes) if order[-1].name == kernel.lanes else size
-    if points <= plan.counts[order[-1].name]:  # one tile, which reads its part once
+    points = -(-inner.size // lanes) if inner.name == kernel.lanes else inner.size
+    if points <= plan.counts[inner.name]:  # one tile, which reads its part once
         return False
     size = sum(_operand_bytes(kernel, operand) for operand in kernel.operands)
     sums = part_elements(kernel, plan, order, lanes) * DTYPES[kernel.dtype].itemsize

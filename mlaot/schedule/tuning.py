@@ -214,5 +214,12 @@ BYTES_EXTENT = 16
 RAISED_SHARE = 0.7
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.
 FEW_TERMS = 4
+# Elements that a sort orders by their ranks, which it counts without branches; more are split first. Measured.
+RANKED_ELEMENTS = 32
+# The share of an axis up to which a heap finds its first elements, as it passes over nearly all others. Measured at 16
+# to 20,000 elements: where it is larger, a search for the places is faster.
+HEAP_SHARE = 1 / 50
+# The share of an axis up to which places of its order are searched; where more is wanted, all is sorted. Not measured.
+SEARCHED_SHARE = 3 / 4
 # The share of their operands that sums must have in common to be flattened together. Not measured.
 SHARED_TERMS = 0.25

@@ -32,8 +32,8 @@ from mlaot.nest.expressions import (
 from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Store, While, index_var, loop
 from mlaot.ops.nests.heaps import first_nest
 from mlaot.ops.nests.target import ZERO, Target
+from mlaot.schedule.tuning import RANKED_ELEMENTS
 
-FEW = 32  # elements that are sorted by their ranks
 INDEX_BITS = 32  # of a word; the key has the bits above
 I64, U32 = ValueType("i64"), ValueType("u32")
 LARGEST = Const(2**63 - 1, I64)
@@ -70,7 +70,7 @@ class _Sort:
         self.is_descending = bool(t.attrs.get("descending"))
         self.places: tuple[int, int] | None = t.attrs.get("places")
         self.is_word = t.arg(0).type.dtype.itemsize <= 4
-        self.few = min(self.extent, FEW) if isinstance(self.extent, int) else FEW
+        self.few = min(self.extent, RANKED_ELEMENTS) if isinstance(self.extent, int) else RANKED_ELEMENTS
         self.keys, self.elements = (Array(name, "i64", self.few, "local") for name in ("keys", "elements"))
 
     def body(self) -> Body:
@@ -79,7 +79,7 @@ class _Sort:
             return (*self.sort_by_keys(), *self.clear())
         k = as_index(index_var("k"))
         arrays = (PENDING, self.keys) if self.is_word else (PENDING, self.keys, self.elements)
-        is_long = compare("gt", as_index(STOP) - as_index(START), Index(FEW))
+        is_long = compare("gt", as_index(STOP) - as_index(START), Index(RANKED_ELEMENTS))
         step = If(is_long, self.split(), (*self.sort_few(), *self.next_part()))
         return (
             *map(Alloc, arrays),
@@ -235,10 +235,11 @@ class _Sort:
         padded = [Store(array, k, LARGEST) for array, _ in kept]
         again = [Let(var, array[k]) for array, var in kept]
         is_before = self.is_before(_Element(other, other_key), now)
+        rank = _count(ZERO, RANKED_ELEMENTS, is_before, *others)
         return (
             loop("k", count, (*lets, *copied)),
-            For(index_var("k"), count, Index(FEW), tuple(padded)),
-            loop("k", count, (*again, *self.put_by_rank((_count(ZERO, FEW, is_before, *others),), start, now.value))),
+            For(index_var("k"), count, Index(RANKED_ELEMENTS), tuple(padded)),
+            loop("k", count, (*again, *self.put_by_rank((rank,), start, now.value))),
         )
 
     def sort_by_keys(self) -> Body:

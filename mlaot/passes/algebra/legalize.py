@@ -17,7 +17,6 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
-from mlaot.ops.nests.sorts import FEW
 from mlaot.ops.sorting import argsort
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
@@ -25,7 +24,7 @@ from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import GATHERED_BY
+from mlaot.schedule.tuning import GATHERED_BY, RANKED_ELEMENTS
 
 CONTROL = (scan, while_, cond)
 SPARSE = (sparse_dot, sparse_add)
@@ -74,7 +73,7 @@ def sort_rows(node: Node) -> Node | None:
     """argsort(x, axis=0) => transpose(argsort(copy(transpose(x)), axis=last)): a sort reads its elements many times"""
     x, axis, last = node.arg(0), node.attrs["axis"], node.type.rank - 1
     extent = x.type.shape[axis]
-    if axis == last or (isinstance(extent, int) and extent <= FEW):
+    if axis == last or (isinstance(extent, int) and extent <= RANKED_ELEMENTS):
         return None
     rows = ew.copy(st.in_order(x, [*range(axis), *range(axis + 1, last + 1), axis]))
     found = argsort(rows, **{**node.attrs, "axis": last})

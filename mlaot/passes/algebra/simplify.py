@@ -22,11 +22,7 @@ from mlaot.ops.kinds import changes_unit_axes
 from mlaot.ops.sorting import argsort
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
-
-# Of an axis, the share up to which a heap finds the first elements, as it passes over nearly all others. Measured at 16
-# to 20,000 elements: where it is larger, a search for the places is the faster one.
-SHARE_OF_HEAP = 1 / 50
-SHARE_OF_SEARCH = 3 / 4  # of an axis; where more is wanted, all is sorted. Not measured.
+from mlaot.schedule.tuning import HEAP_SHARE, SEARCHED_SHARE
 
 
 def number(node: Node) -> float | None:
@@ -124,9 +120,9 @@ def part_of_sorted(node: Node) -> Node | None:
     if step != 1 or not all(isinstance(x, int) for x in (extent, start, size)):
         return None
     stop = start + size
-    if not 0 < size < SHARE_OF_SEARCH * extent:
+    if not 0 < size < SEARCHED_SHARE * extent:
         return None
-    part = {"count": stop} if stop <= SHARE_OF_HEAP * extent else {"places": (start, stop)}
+    part = {"count": stop} if stop <= HEAP_SHARE * extent else {"places": (start, stop)}
     found = argsort(order.arg(0), **order.attrs, **part)
     return found if found.type == node.type else st.slice_(found, **attrs)
 

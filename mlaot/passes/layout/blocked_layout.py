@@ -91,9 +91,10 @@ def blocked_layout(module: Module) -> None:
     if not module.is_frozen:
         return
     for graph in module.graphs.values():
-        if _growth(graph, fixed_by(module)) > BLOCKED_GROWTH:
+        is_fixed = fixed_by(module)
+        if _growth(graph, is_fixed) > BLOCKED_GROWTH:
             continue
-        layout = _Layout(graph, fixed_by(module))
+        layout = _Layout(graph, is_fixed)
         layout.choose()
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
@@ -106,10 +107,10 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
         operands = split_product(node, is_fixed) if node.op is red.contract else None
         if operands is None or operands[0].op is not st.window:
             continue
-        _, w, labels, weight_labels, out = operands
-        sizes = dict(zip(weight_labels, w.type.shape, strict=True))
+        x, w, labels, weight_labels, out = operands
+        sizes, taps = dict(zip(weight_labels, w.type.shape, strict=True)), len(x.attrs["axes"])
         produced = next((c for c in out if c in sizes and c not in labels), "")
-        read = next((c for c in labels if c in sizes and c not in out), "")
+        read = next((c for c in labels[:-taps] if c in sizes and c not in out), "")
         work = float(prod(map(nominal, (*node.type.shape, *[d for c, d in sizes.items() if c not in out]))))
         plain += work
         for c in (produced, read):
