@@ -2,6 +2,8 @@
 
     python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18)
     python benchmarks/quantized.py w3
+    MLAOT_ISA=v3 python benchmarks/quantized.py net    (the networks of families.py, random weights, through PyTorch)
+    python benchmarks/quantized.py 'net bert'
 
 One core. The modules of a workload run in turn, so that all meet the same machine; medians of rounds. ``calibrated``:
 with ranges that a sample shows; ``dynamic``: with those of each call.
@@ -15,34 +17,67 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import workloads
-from common import compile_program, load, one_core, out, table
+from common import chosen_isas, compile_program, load, one_core, out, table
 
 from mlaot.generate import compile_model
-from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 ROUNDS = 15
 WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
 
 
-def inputs(name: str, seed: int, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Made-up rows for a workload: pixels between 0 and 1, or normal numbers for images."""
-    shape = (rows, *workloads.WORKLOADS[name].shapes[0][1:])
+def names() -> list[str]:
+    """The networks: workloads, and families if PyTorch is here."""
+    if not find_spec("torch"):
+        return [*WORKLOADS]
+    from families import FAMILIES
+
+    return [*WORKLOADS, *[f"net {name}" for name in FAMILIES]]
+
+
+def inputs(name: str, seed: int, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
+    """Made-up rows for a network: pixels between 0 and 1, normal numbers, or indices."""
     rng = np.random.default_rng(seed)
+    if name.startswith("net "):
+        from families import FAMILIES
+
+        family = FAMILIES[name.removeprefix("net ")]
+        if family.integers:
+            return rng.integers(0, family.integers, family.shape)
+        return rng.standard_normal(family.shape, np.float32)
+    shape = (rows, *workloads.WORKLOADS[name].shapes[0][1:])
     return rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)
 
 
+def declare(name: str) -> Any:
+    """The model of a network."""
+    if not name.startswith("net "):
+        return workloads.declare(name)
+    import torch
+    from families import FAMILIES
+
+    import mlaot.torch
+
+    torch.manual_seed(0)
+    family = FAMILIES[name.removeprefix("net ")]
+    shape = tuple(mlaot.dim(f"d{i}") if i in family.open else n for i, n in enumerate(family.shape))
+    return mlaot.torch.load(family.make().eval(), (mlaot.i64 if family.integers else mlaot.f32)[shape])
+
+
 def make(name: str, folder: Path) -> list[str]:
-    """The modules of a workload: float32, calibrated and dynamic."""
-    declared = workloads.declare(name)
+    """The modules of a network: float32, calibrated and dynamic."""
+    declared, options = declare(name), Options(isas=chosen_isas())
     sample = inputs(name, 1, 64 if name.startswith("w3") else 2)
     found = []
     for kind, quantize, inputs_ in (("float32", "", None), ("calibrated", "int8", sample), ("dynamic", "int8", None)):
-        program = compile_model(declared, f"{kind}.{kind}", Options(quantize=quantize), sample=inputs_)
+        program = compile_model(declared, f"{kind}.{kind}", replace(options, quantize=quantize), sample=inputs_)
         found.append(str(compile_program(program, kind, folder / kind)))
     return found
 
@@ -51,7 +86,7 @@ def compare(name: str, *libraries: str) -> None:
     """Print for each module the median time of a call, and how far its answers are from the first one's."""
     one_core()
     modules = [load(Path(library)) for library in libraries]
-    x = inputs(name, 2, workloads.WORKLOADS[name].shapes[0][0])
+    x = inputs(name, 2, 0 if name.startswith("net ") else workloads.WORKLOADS[name].shapes[0][0])
     answers = [np.asarray(module.forward(x)) for module in modules]
     times: list[list[float]] = [[] for _ in modules]
     for _ in range(ROUNDS):
@@ -69,12 +104,12 @@ def compare(name: str, *libraries: str) -> None:
 
 def main(wanted: str = "") -> None:
     rows = []
-    for name in (n for n in WORKLOADS if n.startswith(wanted)):
+    for name in (n for n in names() if n.startswith(wanted or WORKLOADS)):
         with tempfile.TemporaryDirectory() as folder:
             libraries = make(name, Path(folder))
             made = ("*.abi3.so", "*.weights")
             sizes = [sum(f.stat().st_size for p in made for f in Path(path).parent.glob(p)) for path in libraries]
-            for isa in tuple(MACHINES):
+            for isa in [isa for isa in chosen_isas() if isa == os.environ.get("MLAOT_ISA", isa)]:
                 command = [sys.executable, __file__, "--compare", name, *libraries]
                 done = subprocess.run(
                     command, env=os.environ | {"MLAOT_ISA": isa}, capture_output=True, text=True, check=False
@@ -88,6 +123,7 @@ def main(wanted: str = "") -> None:
                     moved = "" if kind == "float32" else f"{100 * float(off):.2g} %"
                     kept = "" if kind == "float32" else f"{100 * float(same):.4g} %"
                     rows.append([f"{name} {isa} {kind}", us, ratio, f"{size / 1000:,.0f}", moved, kept])
+                    print(*rows[-1], file=sys.stderr)
     table(["", "us", "ratio", "KB", "largest difference", "same largest"], rows)
 
 

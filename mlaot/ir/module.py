@@ -17,16 +17,21 @@ from mlaot.settings.options import DEFAULTS, Options
 
 
 @dataclass(frozen=True)
-class Quantized:
-    """A product that is computed with bytes.
-
-    ``shape``: how many products each sum adds, and for how many channels. ``error``: the root mean square error of the
-    rounded weights, relative to that of the weights. ``range``: that of the activations; None where each call computes
-    its own.
-    """
+class Product:
+    """A product with frozen weights; ``shape``: how many products each sum adds, and for how many channels."""
 
     weight: str
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Quantized(Product):
+    """A product that is computed with bytes.
+
+    ``error``: the root mean square error of the rounded weights, relative to that of the weights. ``range``: that of
+    the activations; None where each call computes its own.
+    """
+
     error: float
     range: tuple[float, float] | None
 
@@ -42,9 +47,10 @@ class Module:
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``options``: the settings that passes and lowering obey. ``narrow``: the weights that are stored in 16
     bits, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
-    ``sample``: inputs by name, from which ranges are learnt, and ``quantized``: what became of products. ``dicts``: the
-    entries whose outputs are a dict. ``ranges``: by entry and input, which indices a caller may give. ``folded`` counts
-    the weights that passes have added, ``hashed`` those parameters that are in ``by_value``.
+    ``sample``: inputs by name, from which ranges are learnt; ``quantized``: the products that are computed with bytes,
+    and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
+    entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
+    those parameters that are in ``by_value``.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Module:
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     sample: Mapping[str, np.ndarray[Any, Any]] | None = None
     quantized: list[Quantized] = field(default_factory=list)
+    unquantized: list[Product] = field(default_factory=list)
     folded: int = 0
     hashed: int = 0
     by_value: dict[object, list[str]] = field(default_factory=dict)

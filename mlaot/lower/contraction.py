@@ -36,7 +36,7 @@ from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, l
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes
-from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.contraction import DOTS, contraction_of
 from mlaot.schedule.cost import cost
 from mlaot.schedule.machine import REFERENCE
 
@@ -107,7 +107,7 @@ class _ContractionBuilder:
         self.node = group.nodes[0]
         self.accesses = accesses
         self.stores = stores
-        self.words = self.node.op is contract_bytes
+        self.dot = DOTS[self.node.attrs["pairs"]] if self.node.op is contract_bytes else ""
         self.builder = Builder(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
         self.gate = self.out[-2] if group.gates else None
@@ -182,7 +182,7 @@ class _ContractionBuilder:
         The cost is that of ``REFERENCE`` for all machines, since they share one layout of the weights.
         """
         choices = [self._kernel(label) for label in self.choices()] if self.group.dtype in VECTORS else []
-        assert choices or not self.words, f"bug in mlaot: words of {self.node} that do not lie side by side"
+        assert choices or not self.dot, f"bug in mlaot: words of {self.node} that do not lie side by side"
         return min(choices, key=lambda k: cost(contraction_of(k.nest), REFERENCE)) if choices else self._kernel(None)
 
     def choices(self) -> Iterator[str]:
@@ -197,7 +197,7 @@ class _ContractionBuilder:
                 continue
             if label in self.out:
                 along = self.out.index(label)
-                if label == panel or self.words or all(b.strides[along] == 1 for b in self.stored):
+                if label == panel or self.dot or all(b.strides[along] == 1 for b in self.stored):
                     yield label
             elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
                 yield label
@@ -207,7 +207,7 @@ class _ContractionBuilder:
 
         The latter reads two vectors that begin at an even element, so both must lie in the buffer.
         """
-        if read.access.buffer.dtype not in (("i32",) if self.words else (self.group.dtype, *HALVES)):
+        if read.access.buffer.dtype not in (("i32",) if self.dot else (self.group.dtype, *HALVES)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
         if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:
@@ -235,7 +235,7 @@ class _ContractionBuilder:
         names = self._names(lanes)
         self.builder = builder = Builder(self.group, self.accesses, self.stores)
         factors = sorted(self.reads, key=lambda r: lanes is not None and self._is_vector(r, lanes))  # broadcast first
-        type_ = ValueType("i32" if self.words else self.group.dtype)
+        type_ = ValueType("i32" if self.dot else self.group.dtype)
         sums = [Var(f"acc{g}" if self.gate else "acc", type_) for g in range(max(self.group.gates, 1))]
         starts = [Mutable(acc, identity(self.combine, type_.dtype)) for acc in sums]
         updates = [
@@ -275,8 +275,8 @@ class _ContractionBuilder:
 
     def _accumulate(self, total: Var, factors: Sequence[Expr]) -> Expr:
         """Combine a product, or four products of bytes, into a sum."""
-        if self.words:
-            return Call("dot4", (total, *factors), total.type)
+        if self.dot:
+            return Call(self.dot, (total, *factors), total.type)
         return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
     def _element(self, read: _Read, lanes: str | None, names: Mapping[str, str], gate: int) -> Expr:
@@ -293,7 +293,7 @@ class _ContractionBuilder:
             at = Index(gate) if c == self.gate else as_index(index_var(names[c])) if c in names else Index(0)
             total = total + at * Index(stride if c == read.panel else stride * columns)
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
-        if self.words:
+        if self.dot:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))
         return cast(x, self.group.dtype)
 

@@ -294,7 +294,7 @@ CHEAP_CALLS = {
         "round",
         "nearest_inside",
     ),
-    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd", "splat_word", "dot4"),
+    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd", "splat_word", "dot4", "dot4_pairs"),
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -480,6 +480,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "lane": lambda type_, start: start + np.arange(type_.lanes),
     "nearest_inside": _nearest_inside,
     "dot4": _dot4,
+    "dot4_pairs": _dot4,
     "even": lambda type_, x, y: np.concatenate([x, y])[::2],
     "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),

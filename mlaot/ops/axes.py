@@ -426,7 +426,7 @@ def contraction(*inside: str) -> Axes:
             result = insert_labels(first, own.args[0], insert_labels(second, own.args[1], reached))
             result = tuple(dict.fromkeys(result))
         a, b, out = ("".join(names[c] for c in labels if c not in inside) for labels in (first, second, result))
-        return Form((first, second), {"spec": f"{a},{b}->{out}"}, result)
+        return Form((first, second), {**use.node.attrs, "spec": f"{a},{b}->{out}"}, result)
 
     return Axes(of, form)
 

@@ -19,6 +19,7 @@ from mlaot.ops.axes import ELEMENTWISE, contraction, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
+LARGEST_PAIR = (2**15 - 1) // 255  # the sum of two weights of one sign whose products 16 bits hold
 LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
@@ -59,7 +60,13 @@ def pack_words(weights: Array, axis: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(words, -1, axis))
 
 
-def _contract_bytes_type(x: Type, w: Type, spec: str) -> Type:
+def pairs_fit(words: Array) -> bool:
+    """Whether the products of two neighbours in weights and any unsigned bytes have a sum of 16 bits."""
+    pairs = np.ascontiguousarray(words).astype("<i4", copy=False).view(np.int8).astype(np.int16).reshape(-1, 2)
+    return all(int(np.maximum(sign * pairs, 0).sum(axis=1).max(initial=0)) <= LARGEST_PAIR for sign in (1, -1))
+
+
+def _contract_bytes_type(x: Type, w: Type, spec: str, pairs: bool) -> Type:
     labels, weight_labels, out = parse_spec(spec)
     sizes: dict[str, Dim] = {}
     fits = x.dtype is u8 and w.dtype is i32 and x.shape[-1:] == (4,) and x.rank == len(labels) + 1
@@ -71,7 +78,7 @@ def _contract_bytes_type(x: Type, w: Type, spec: str) -> Type:
     return Type(f32, tuple(sizes[label] for label in out))
 
 
-def _contract_bytes_reference(x: Array, w: Array, spec: str) -> Array:
+def _contract_bytes_reference(x: Array, w: Array, spec: str, pairs: bool) -> Array:
     labels, weight_labels, out = parse_spec(spec)
     byte = next(c for c in "zyxwvutsrqpZYX" if c not in spec)
     signed = np.ascontiguousarray(w).astype("<i4", copy=False).view(np.int8).reshape(*w.shape, 4)
@@ -87,5 +94,6 @@ contract_bytes: Op = Op(
     _contract_bytes_reference,
     no_gradient,
     contraction("byte"),
-    doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits",
+    doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits;"
+    " pairs: two neighbours in y have products whose sum 16 bits hold",
 )

@@ -24,7 +24,7 @@ FLOATS = ("f32", "f64")
 MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gather_part", "scatter", "scatter_part")}
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 NARROWING = {"store", "store_part", "scatter", "scatter_part"}  # ``store_u8_as_f32v``: of whole numbers
-WORDS = {"splat_word", "dot4"}  # of four bytes
+WORDS = {"splat_word", "dot4", "dot4_pairs"}  # of four bytes
 # One text for scalars and vectors of floats.
 GENERIC = {
     *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from mlaot.evaluate import evaluate
-from mlaot.ir.module import Module, Quantized
+from mlaot.ir.module import Module, Product, Quantized
 from mlaot.lower.program import Golden
 from mlaot.ops.base import Array
 from mlaot.passes.frozen.quantize import split_sample
@@ -34,9 +34,16 @@ def quantization_report(module: Module, vectors: Iterable[Golden]) -> Iterator[s
     """
     products = list(dict.fromkeys(module.quantized))
     before = sum(4 * prod(product.shape) for product in products)
-    yield f"{module.name}: {len(products)} products with bytes; their weights take {before // 4:,} of {before:,} bytes"
+    whose = "1 product with bytes; its" if len(products) == 1 else f"{len(products)} products with bytes; their"
+    yield f"{module.name}: {whose} weights take {before // 4:,} of {before:,} bytes"
     for number, product in enumerate(products, 1):
         yield f"  {number}: {_describe(product)}"
+    others = list(dict.fromkeys(module.unquantized))
+    if others:
+        what, them = ("1 product stays", "it") if len(others) == 1 else (f"{len(others)} products stay", "them")
+        yield f"{module.name}: {what} float32, which is faster (int8-all takes {them} too)"
+    for number, other in enumerate(others, len(products) + 1):
+        yield f"  {number}: {_name(other)}"
     if not module.sample:
         drift = _drift_text(vectors)
         yield f"{module.name}: {module.options.quantize} moves {drift or 'no answer'} of the largest element"
@@ -47,10 +54,13 @@ def quantization_report(module: Module, vectors: Iterable[Golden]) -> Iterator[s
             yield f"{module.name}: {module.options.quantize} moves {name} by {_error_text(answer, rounded[name])}"
 
 
+def _name(product: Product) -> str:
+    return f"{product.weight} {'x'.join(map(str, product.shape))}"
+
+
 def _describe(product: Quantized) -> str:
-    weight = f"{product.weight} {'x'.join(map(str, product.shape))}"
     range_ = "of a range found in each call" if product.range is None else "in {:.4g}..{:.4g}".format(*product.range)
-    return f"{weight}: weights off by {100 * product.error:.2g} %, times numbers {range_}"
+    return f"{_name(product)}: weights off by {100 * product.error:.2g} %, times numbers {range_}"
 
 
 def _sample_answers(module: Module, *, is_declared: bool) -> dict[str, Array]:

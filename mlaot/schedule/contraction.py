@@ -53,8 +53,8 @@ class Contraction:
     ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
     if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
     stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
-    an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``words``: each
-    factor is four bytes, so the sums are 32-bit integers.
+    an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``dot``: where each
+    factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty.
     """
 
     dtype: str
@@ -65,12 +65,12 @@ class Contraction:
     combine: str
     start: Const
     gates: str | None = None
-    words: bool = False
+    dot: str = ""
     once: Body = field(default=(), compare=False)
     epilogue: Body = field(default=(), compare=False)
 
 
-DOT = "dot4"  # adds the products of four bytes
+DOTS = ("dot4", "dot4_pairs")  # add the products of four bytes
 GATE = "g"  # the axis of several sums at each point
 
 
@@ -99,10 +99,10 @@ def contraction_of(nest: Nest) -> Contraction:
         sums,
         lanes,
         tuple(_operand(loads, variables, lanes) for loads in zip(*reads, strict=True)),
-        "add" if functions[0] == DOT else functions[0],
+        "add" if functions[0] in DOTS else functions[0],
         start,
         GATE if len(updates) > 1 else None,
-        functions[0] == DOT,
+        functions[0] if functions[0] in DOTS else "",
         once,
         epilogue,
     )
@@ -208,7 +208,7 @@ def is_along_sum(kernel: Contraction) -> bool:
 def description(kernel: Contraction) -> str:
     """Describe the loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
-    factors = "words" if kernel.words else kernel.dtype
+    factors = kernel.dot or kernel.dtype
     return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
 
 

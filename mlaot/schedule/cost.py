@@ -16,6 +16,7 @@ from math import prod
 from mlaot.ir import DTYPES
 from mlaot.schedule import tuning
 from mlaot.schedule.contraction import (
+    DOTS,
     Axis,
     Contraction,
     Operand,
@@ -125,8 +126,9 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= machine.parts if is_along_sum(kernel) else 1
             loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
-            if kernel.words and "vnni" not in machine:
-                loads *= 2  # as 16-bit numbers, even and odd ones apart
+            if kernel.dot and "vnni" not in machine:
+                # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
+                loads = loads + 2 if _adds_pairs(kernel, machine) else 2 * loads
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
@@ -135,6 +137,11 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
                 yield Schedule(counts, sets, unrolled)
                 if len(kernel.operands) == 2:
                     yield Schedule(counts, sets, unrolled, rows_inside=True)
+
+
+def _adds_pairs(kernel: Contraction, machine: Machine) -> bool:
+    """Whether products of bytes become sums of pairs by one instruction, of 16 bits each."""
+    return kernel.dot == DOTS[1] and "three_operands" in machine
 
 
 def _column_counts(
@@ -274,7 +281,8 @@ def _tile(
     the latency of one multiply-add where the accumulators are too few to hide it; plus shares of the loads, which
     overlap but not fully.
     """
-    rate = machine.arithmetic // (1 if "fma" in machine else 2)  # multiply-adds a cycle
+    is_one = "vnni" in machine if kernel.dot else "fma" in machine
+    rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle
     loads, streams = (m + n) / machine.loads, 0.0
     if len(kernel.operands) == 1:
         loads = n * m / machine.loads
@@ -331,7 +339,7 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     """
     if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
         return False
-    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.words and plan.sets == 1
+    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.dot and plan.sets == 1
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
         return False

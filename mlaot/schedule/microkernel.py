@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mlaot.ir import Dim
 from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Prefetch, Statement
-from mlaot.schedule.contraction import DOT, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.schedule.contraction import Contraction, Operand, gate_count, is_along_sum, lanes_of
 from mlaot.schedule.cost import Schedule, first_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -93,8 +93,8 @@ class Tile:
                     yield self._multiply_add(self.accumulator(name, s), x, y)
 
     def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
-        if self.kernel.words:
-            return Assign(total, Call(DOT, (total, x, y), self.type))
+        if self.kernel.dot:
+            return Assign(total, Call(self.kernel.dot, (total, x, y), self.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
@@ -156,7 +156,7 @@ class _Loads:
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             return self._every_second(operand, index)
         if not operand.vector:
-            if self.kernel.words:
+            if self.kernel.dot:
                 return Call("splat_word", (operand.array[index],), tile.type)
             return splat(cast(operand.array[index], dtype), lanes)
         partial = self.count

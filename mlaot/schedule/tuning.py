@@ -210,6 +210,9 @@ KNOWN_PLACES = 4096
 KNOWN_FILLINGS = 16
 # Products in a sum, and results that share a factor, from which on a product is worth quantizing. Not measured.
 BYTES_EXTENT = 16
+# Products for each number that has to be rounded to a byte or scaled back from a sum, from which on bytes are faster.
+# Measured with AVX2: sums of 17 to 1000 products for 8 to 100 channels take 0.7 to 1.3 of float32's time around it.
+QUANTIZED_WORK = 16
 # The share of nodes that raising scalars to tensors may leave; else it is undone. Not measured.
 RAISED_SHARE = 0.7
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.

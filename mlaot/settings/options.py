@@ -48,9 +48,9 @@ class Options:
         example="float16",
     )
     quantize: str = choice(
-        "`int8`: products with frozen float32 weights are computed with bytes, of ranges that `sample` shows, or else"
-        " of those of each call",
-        ("int8",),
+        "`int8`: products with frozen float32 weights are computed with bytes where that is faster, of ranges that"
+        " `sample` shows, or else of those of each call; `int8-all`: also where it only saves memory",
+        ("int8", "int8-all"),
         default="",
         otherwise="in the model's own dtype",
         example="int8",

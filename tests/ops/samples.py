@@ -120,7 +120,9 @@ def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
     shapes = (((3, 5), (5, 7), "ac,cb->ab"), ((5,), (5, 33), "c,cb->b"), ((2, 3, 4), (5, 3, 4, 16), "abc,dbce->ade"))
     for x, w, spec in (*shapes, ((4, 9), (9, 3), "ac,cb->ab"), ((7, 130), (130, 20), "ac,cb->ba")):
         words = rng.integers(-(2**31), 2**31, w, np.int32)
-        yield Sample((rng.integers(0, 256, (*x, 4), np.uint8), words), {"spec": spec})
+        small = rng.integers(-64, 65, (*w, 4), np.int8).view("<i4")[..., 0]
+        for weights, pairs in ((words, False), (small, True)):
+            yield Sample((rng.integers(0, 256, (*x, 4), np.uint8), weights), {"spec": spec, "pairs": pairs})
 
 
 def _bitcast(rng: np.random.Generator) -> Iterator[Sample]:

@@ -99,7 +99,7 @@ def test_text_is_read_back(text: str) -> None:
 def test_a_product() -> None:
     found = contraction_of(parse_nest(PRODUCT))
     assert [str(axis.size) for axis in found.out] == ["n", "48"] and found.summed == (Axis("k", 20),)
-    assert (found.lanes, found.combine, found.gates, found.words) == ("j", "add", None, False)
+    assert (found.lanes, found.combine, found.gates, found.dot) == ("j", "add", None, "")
     x, w = found.operands
     assert (x.strides, x.vector, w.strides, w.vector) == ((("i", 20), ("k", 1)), False, (("j", 1), ("k", 48)), True)
     assert not x.padded and w.padded and len(found.epilogue) == 2

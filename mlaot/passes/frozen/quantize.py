@@ -10,6 +10,8 @@ bytes, x = t (q - z): with a sample, t and z follow from the range that its inpu
 each row, and z is 128, or 0 for values that are never negative. (Jacob et al., Quantization and Training of Neural
 Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
+Products that would be slower so stay float32, unless the setting is ``int8-all``.
+
 Products of values that are bytes already, as in quantized ONNX models, need no setting: their sums are exact before
 they are rounded to float32, and nothing else changes.
 
@@ -28,8 +30,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, Type
-from mlaot.ir.dims import names
-from mlaot.ir.module import Module, Quantized
+from mlaot.ir.dims import names, nominal
+from mlaot.ir.module import Module, Product, Quantized
 from mlaot.ir.types import f32, i8, i32, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import quantized as q8
@@ -42,10 +44,10 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
 from mlaot.passes.training.entries import copy_into
-from mlaot.schedule.tuning import BYTES_EXTENT
+from mlaot.schedule.tuning import BYTES_EXTENT, QUANTIZED_WORK
 
 ROWS = 32  # of a sample, in one evaluation
-SAMPLED = 16  # weights along each summed axis, on which a scale is tried before it is on all
+SAMPLED = (2, 16)  # weights along each summed axis, on which scales are tried before one is on all
 TOLERANCE = 1e-3  # the largest distance to whole numbers up to 128 that rounding to float32 causes
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
@@ -91,19 +93,24 @@ def quantize(module: Module) -> None:
         ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.options.quantize else {}
         for (f, codes), value in zip(factors, values, strict=True):
             weights = integers(f, value) if codes is not None else None
-            count += 1
             if codes is not None and weights is not None:
+                count += 1
                 graph.forward(f.product, _product(module, f, _reuse_codes(f, codes), *weights))
+            elif module.options.quantize == "int8" and _is_faster_in_float(f):
+                module.unquantized.append(_describe(f))
             elif module.options.quantize:
                 range_ = ranges.get(f.base)
-                rounded, scale = _round_weights(f, value)
+                rounded, scale = integers(f, value) or _round_weights(f, value)
                 module.quantized.append(_report(f, value, rounded * scale, range_))
                 by = _quantize_range(f, range_) if range_ else _quantize_rows(f)
                 graph.forward(f.product, _product(module, f, by, rounded, scale))
-    if module.options.quantize and not count:
+    if module.options.quantize and not count + len(module.quantized):
+        what, instead = f"adds {BYTES_EXTENT} products or more", ""
+        if module.unquantized:
+            what, instead = "is faster with bytes", ", or choose 'int8-all'"
         raise MlaotError(
-            f"{module.name}: quantize = {module.options.quantize!r}, but no product with frozen float32 weights adds"
-            f" {BYTES_EXTENT} products or more; leave the key out"
+            f"{module.name}: quantize = {module.options.quantize!r}, but no product with frozen float32 weights {what};"
+            f" leave the key out{instead}"
         )
 
 
@@ -129,6 +136,18 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
         if int(sizes[label]) >= BYTES_EXTENT:
             factors.append(Factor(node, w, labels, weight_labels, out, label, base, axis, steps, kept))
     return max(factors, key=lambda f: (f.axis == f.base.type.rank - 1, len(f.steps)), default=None)
+
+
+def _is_faster_in_float(f: Factor) -> bool:
+    """Whether too few products are added for each number that is rounded before, or scaled back after them."""
+    result = float(prod(map(nominal, f.product.type.shape)))
+    numbers = prod(map(nominal, f.base.type.shape)) + result
+    return result * _terms(f) < QUANTIZED_WORK * numbers
+
+
+def _terms(f: Factor) -> int:
+    """Return how many products each sum adds."""
+    return prod(int(d) for c, d in zip(f.weight_labels, f.w.type.shape, strict=True) if c not in f.out)
 
 
 def _look_through(
@@ -243,15 +262,27 @@ def find_codes(x: Node) -> Codes | None:
 
 def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
     """Write weights as signed bytes times a scale for each output channel; None where they are none."""
-    scale = _largest(f, w) / np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # the largest weight may be any byte
+    largest = _largest(f, w)
+    byte = np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # what the largest weight may be
     if not np.isfinite(w).all():
         return None
-    sample = w[tuple(slice(None, SAMPLED) if c not in f.out else slice(None) for c in f.weight_labels)]
-    errors = np.abs(sample / scale - np.rint(sample / scale)).max(axis=tuple(1 + i for i in _summed(f)), keepdims=True)
-    chosen = np.take_along_axis(scale, np.argmin(errors > TOLERANCE, axis=0)[None], axis=0)[0]
-    rounded = np.rint(w / chosen)
-    fits = (np.abs(w / chosen - rounded) <= TOLERANCE).all() and rounded.max(initial=0) <= 127
-    return (rounded.astype(np.int8), chosen) if fits else None
+    for count in SAMPLED:
+        sample = w[tuple(slice(None, None if c in f.out else count) for c in f.weight_labels)]
+        is_off = (_off_whole(sample * (byte / largest)) > TOLERANCE).any(axis=tuple(1 + i for i in _summed(f)))
+        if is_off.all(axis=0).any():
+            return None
+    chosen = np.expand_dims(np.argmin(is_off, axis=0) + 1, _summed(f))
+    while (more := (_off_whole(w * (chosen / largest)) > TOLERANCE).any(axis=_summed(f), keepdims=True)).any():
+        chosen += more
+        if chosen.max() > len(byte):
+            return None
+    rounded = np.rint(w * (chosen / largest))
+    return (rounded.astype(np.int8), largest / chosen) if rounded.max(initial=0) <= 127 else None
+
+
+def _off_whole(x: Array) -> Array:
+    """Return how far numbers are from whole ones."""
+    return np.asarray(np.abs(x - np.rint(x)))
 
 
 def _summed(f: Factor) -> tuple[int, ...]:
@@ -264,8 +295,15 @@ def _largest(f: Factor, w: Array) -> Array:
 
 
 def _round_weights(f: Factor, w: Array) -> tuple[Array, Array]:
-    """Round weights to signed bytes; return these and the scale of each output channel."""
-    scale = _largest(f, w) / 127
+    """Round weights to signed bytes; return these and the scale of each output channel.
+
+    Neighbours of one sign share the range of a byte, so that their products have sums of 16 bits (``pairs_fit``).
+    """
+    axis = f.weight_labels.index(f.label)
+    even = np.pad(w, [(0, size % 2 if i == axis else 0) for i, size in enumerate(w.shape)])
+    pairs = np.moveaxis(even, axis, -1).reshape(*np.delete(even.shape, axis), -1, 2)
+    largest = np.maximum(np.maximum(pairs, 0).sum(-1), np.maximum(-pairs, 0).sum(-1))
+    scale = _largest(f, np.moveaxis(largest, -1, axis)) / 127
     return np.rint(w / scale).astype(np.int8), scale
 
 
@@ -282,7 +320,8 @@ def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Arra
 
     labels, words = _weights(f, rounded)
     weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
-    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=f"{f.labels},{labels}->{f.out}")
+    spec = f"{f.labels},{labels}->{f.out}"
+    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=spec, pairs=q8.pairs_fit(words))
     # sum_i t (q_i - z) s w_i = t s (sum_i q_i w_i - z sum_i w_i)
     sums = rounded.sum(axis=_summed(f), dtype=np.int64)
     if isinstance(zero, Node):
@@ -398,9 +437,14 @@ def _move_last(x: Node, axis: int) -> Node:
     return st.in_order(x.find(), _last(range(x.type.rank), axis))
 
 
+def _describe(f: Factor) -> Product:
+    name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
+    terms = _terms(f)
+    return Product(name, (terms, prod(map(int, f.w.type.shape)) // terms))
+
+
 def _report(f: Factor, w: Array, rounded: Array, range_: Range | None) -> Quantized:
     """Report how a product was quantized."""
-    name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
+    product = _describe(f)
     off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), TINY)))
-    terms = prod(w.shape[i] for i in _summed(f))
-    return Quantized(name, (terms, w.size // terms), off, range_)
+    return Quantized(product.weight, product.shape, off, range_)

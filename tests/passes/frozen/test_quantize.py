@@ -31,7 +31,7 @@ def weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def passed(declared: Any, sample: Any = None) -> Module:
-    return run("nn", trace(declared), Options(quantize="int8"), sample=sample)
+    return run("nn", trace(declared), Options(quantize="int8-all"), sample=sample)
 
 
 W, V, BIAS = weights(40, 33), weights(33, 18), weights(18)
@@ -150,7 +150,7 @@ def test_kernels_give_what_the_graph_does(
         for kind in ("sampled", "rows")
     }
     programs = {
-        name: compile_model(m, f"{name}.nn", Options(isas=(isa,), quantize="int8"), sample=s)
+        name: compile_model(m, f"{name}.nn", Options(isas=(isa,), quantize="int8-all"), sample=s)
         for name, (m, s, _) in cases.items()
     }
     library = Library(programs, isa, tmp_path)
@@ -167,13 +167,28 @@ def test_kernels_give_what_the_graph_does(
         assert np.abs(found - given).max() <= 2 * moved, name
 
 
-def test_sums_are_exact_on_every_instruction_set(tmp_path: Path) -> None:
-    """Of the largest bytes there are: where pairs are added in 16 bits, they overflow."""
-    w = np.where(draw.random((512, 16)) < 0.5, -127.0, 127.0).astype(np.float32)
-    w[0] = 127
+def pairs_of(*pairs: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Whole numbers, of which neighbours in a sum are one of these pairs."""
+    chosen = np.array([(-127, 0), (127, 0), *pairs])[draw.integers(2 + len(pairs), size=(256, 16))]
+    chosen[0] = 127, 0
+    return np.transpose(chosen, (0, 2, 1)).reshape(512, 16).astype(np.float32)
+
+
+# By whether the products of neighbours have sums of 16 bits.
+WHOLE = {
+    True: pairs_of((127, 1), (64, 64), (-1, -127), (-64, -64), (127, -127), (-127, 127)),
+    False: pairs_of((127, 127), (-127, -127), (64, 65), (-64, -65)),
+}
+
+
+@pytest.mark.parametrize("pairs", WHOLE)
+def test_sums_are_exact_on_every_instruction_set(pairs: bool, tmp_path: Path) -> None:
+    """Of the largest bytes there are: where pairs are added in 16 bits, others would overflow."""
+    w = WHOLE[pairs]
     model = product_of("bk,kn->bn", w, 512)
     sample = np.stack([np.zeros(512), np.full(512, 255)]).astype(np.float32)
-    program = compile_model(model, "exact.nn", Options(isas=AVAILABLE, quantize="int8"), sample=sample)
+    program = compile_model(model, "exact.nn", Options(isas=AVAILABLE, quantize="int8-all"), sample=sample)
+    assert f"pairs={pairs}" in str(passed(model, sample).graphs["forward"])
     x = draw.integers(0, 256, (5, 512)).astype(np.float32)
     x[0] = 255
     for isa in AVAILABLE:
@@ -185,7 +200,9 @@ def test_build_reports_and_holds_it(tmp_path: Path, capfd: pytest.CaptureFixture
     x = weights(20, 40)
     library = build_module(dense, "bytes", tmp_path, AVAILABLE, golden=True, quantize="int8", sample=x)
     said = capfd.readouterr().out
-    assert "bytes.nn: 2 products with bytes; their weights take 1,914 of 7,656 bytes" in said
+    assert "bytes.nn: 1 product with bytes; its weights take 1,320 of 5,280 bytes" in said
+    assert "bytes.nn: 1 product stays float32, which is faster (int8-all takes it too)\n" in said
+    assert re.search(r"  2: \S+ 33x18\n", said)
     assert re.search(r"  1: \S+ 40x33: weights off by 0\.\d+ %, times numbers in -[\d.]+\.\.[\d.]+\n", said)
     moved = re.search(r"int8 moves out by ([\d.]+) % of the largest element \(.*\) on 20 rows of the sample; the", said)
     module = load(library)
@@ -204,6 +221,32 @@ def test_a_worse_range_is_reported() -> None:
     exact = evaluate(narrow.declared["forward"], {**narrow.declared_slots, "x": x})["out"]
     cut = evaluate(narrow.graphs["forward"], {**narrow.slots, "x": x})["out"]
     assert np.abs(cut - exact).max() > 0.2 * np.abs(exact).max()  # numbers beyond the sample's are cut off
+
+
+def test_rounded_neighbours_share_the_range_of_a_byte() -> None:
+    """So their products have sums of 16 bits; weights that are whole numbers stay as they are."""
+    w = np.full((40, 16), 0.5, np.float32)
+    w[::2, :4], w[:, 4:8], w[1::2, 8:12] = 0, -0.5, -0.5  # alone, of one sign, of two signs
+    w[:, 12:] = weights(40, 4)
+    module = passed(product_of("bk,kn->bn", w, 40))
+    (words,) = (value for value in module.slots.values() if value.dtype == np.int32)
+    rounded = np.ascontiguousarray(words[:10]).view(np.int8).reshape(10, 16, 4)
+    assert [int(np.abs(rounded[:, n]).max()) for n in (0, 8)] == [127, 127]
+    assert int(rounded[:, 4].min()) in (-63, -64)
+    sums = [np.maximum(sign * rounded.reshape(10, 16, 2, 2).astype(int), 0).sum(-1).max() for sign in (1, -1)]
+    assert max(sums) <= 128 and "pairs=True" in str(module.graphs["forward"])
+
+
+def test_products_that_would_be_slower_stay_float32() -> None:
+    """Numbers that are rounded or scaled back cost as much as 16 products each; windows read one many times."""
+
+    def counts(declared: Any) -> tuple[int, int]:
+        module = run("nn", trace(declared), Options(quantize="int8"))
+        return len(module.quantized), len(module.unquantized)
+
+    assert counts(of(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10)), 64)) == (1, 1)
+    assert counts(of(nn.Sequential(nn.Conv2d(32, 32, 1), nn.Conv2d(32, 16, 1)), 32, 5, 5)) == (1, 1)
+    assert counts(of(nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 16, 3)), 32, 5, 5)) == (2, 0)
 
 
 @mlaot.model
@@ -226,6 +269,12 @@ def small(x: mlaot.f32[BATCH, 5]):
 def test_mistakes(model: Any, sample: Any, said: str) -> None:
     with pytest.raises(MlaotError, match=re.escape(said)):
         passed(model, sample)
+
+
+def test_nothing_that_is_faster() -> None:
+    said = "but no product with frozen float32 weights is faster with bytes; leave the key out, or choose 'int8-all'"
+    with pytest.raises(MlaotError, match=re.escape(said)):
+        run("nn", trace(of(nn.Linear(64, 10), 64)), Options(quantize="int8"))
 
 
 def test_training_is_refused() -> None:
