@@ -36,6 +36,7 @@ class Schedule:
     """A choice of register tiles: ``counts`` points along each variable (of the lanes: vectors).
 
     ``sets``: of accumulators. ``unrolled``: how many of the summed variables, from the innermost, are written out.
+    ``passes``: in how many parts the gates of a tile are summed, one after the other.
     ``rows_inside``: all rows are done for one block of columns before the next block, so that columns are read from far
     away only once.
     """
@@ -44,10 +45,12 @@ class Schedule:
     sets: int = 1
     unrolled: int = 0
     rows_inside: bool = False
+    passes: int = 1
 
     def __str__(self) -> str:
         words = [f"{name}={count}" for name, count in self.counts.items() if count > 1]
         words += [f"sets={self.sets}"] * (self.sets > 1) + [f"unrolled={self.unrolled}"] * (self.unrolled > 0)
+        words += [f"passes={self.passes}"] * (self.passes > 1)
         return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
 
 
@@ -125,18 +128,30 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
                 continue
             sets = _sets(kernel) if not unrolled and not column_names(kernel) else 1
             sets *= machine.parts if is_along_sum(kernel) else 1
-            loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
-            if kernel.dot and "vnni" not in machine:
-                # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
-                loads = loads + 2 if _adds_pairs(kernel, machine) else 2 * loads
-            if kernel.gates and m == 1:
-                loads -= n - 1  # a multiply-add reads memory
-            kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
-            fits = m * n * sets + loads <= machine.registers and kept <= machine.registers * tuning.ACCUMULATORS_SHARE
-            if m * n == 1 or fits:
-                yield Schedule(counts, sets, unrolled)
+            window = _window(kernel, rows) if unrolled else 0
+            passes = next((p for p in _passes(kernel, m) if _fits(kernel, m, n // p, sets, window, machine)), 0)
+            if passes or m * n == 1:
+                yield Schedule(counts, sets, unrolled, passes=max(passes, 1))
                 if len(kernel.operands) == 2:
-                    yield Schedule(counts, sets, unrolled, rows_inside=True)
+                    yield Schedule(counts, sets, unrolled, True, max(passes, 1))
+
+
+def _passes(kernel: Contraction, rows: int) -> list[int]:
+    """Return in how many parts the gates of a tile may be summed; a single row reads its weights once, as it is."""
+    gates = gate_count(kernel)
+    return [p for p in range(1, gates + 1) if gates % p == 0] if gates and rows > 1 else [1]
+
+
+def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: Machine) -> bool:
+    """Whether a step of m rows and n columns has registers enough, with as many values of a ``window`` kept."""
+    loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
+    if kernel.dot and "vnni" not in machine:
+        # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
+        loads = loads + 2 if _adds_pairs(kernel, machine) else 2 * loads
+    if kernel.gates and m == 1:
+        loads -= n - 1  # a multiply-add reads memory
+    kept = m * n * sets + window
+    return m * n * sets + loads <= machine.registers and kept <= machine.registers * tuning.ACCUMULATORS_SHARE
 
 
 def _adds_pairs(kernel: Contraction, machine: Machine) -> bool:
@@ -283,16 +298,16 @@ def _tile(
     """
     is_one = "vnni" in machine if kernel.dot else "fma" in machine
     rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle
-    loads, streams = (m + n) / machine.loads, 0.0
+    loads, streams = (m * plan.passes + n) / machine.loads, 0.0
     if len(kernel.operands) == 1:
         loads = n * m / machine.loads
     elif plan.unrolled:
         loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
-    busy = max(
-        m * n / rate, loads, streams, machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
-    )
+    chains = m * n * plan.sets // plan.passes  # sums that do not wait for each other
+    waiting = machine.latency * plan.passes / plan.sets if chains < 2 * machine.latency else 0
+    busy = max(m * n / rate, loads, streams, waiting)
     busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
@@ -308,10 +323,14 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
     near, total = first_level_bytes(machine), 0.0
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
+        read = float(count)
+        if operand.panels and operand.panels.rows * LINE > near:  # the rest of a line is gone when it is wanted
+            vectors = plan.counts.get(kernel.lanes, 1)
+            read *= -(-vectors * machine.bytes // LINE) * LINE / (vectors * machine.bytes)
         # Lines of the cache in a step; several steps share the line of a scalar.
-        lines = count * (machine.bytes if operand.vector else itemsize) / LINE
+        lines = read * (machine.bytes if operand.vector else itemsize) / LINE
         size = _operand_bytes(kernel, operand)
-        block = count * steps * machine.bytes
+        block = read * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
             far = size > second_level_bytes(machine) and not is_outer
             total += lines * (machine.from_third if far else machine.from_second)

@@ -22,14 +22,17 @@ from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, LONG_EPILOGUE_STATEMENTS,
 from mlaot.schedule.vectorize import vectorize
 
 
-def epilogue(tile: Tile) -> Iterator[Statement]:
-    """Yield the epilogue of every accumulator, or of the gates of every vector."""
+def epilogue(tile: Tile, *, are_stored: bool = False) -> Iterator[Statement]:
+    """Yield the epilogue of every accumulator, or of the gates of every vector; ``are_stored``: in ``sums_of``."""
     kernel, vectors = tile.kernel, len(tile.columns) // tile.gates
     cells = [(r, c) for r in range(len(tile.rows)) for c in range(vectors)]
     has_long_sum = prod(nominal(axis.size) for axis in kernel.summed) >= LONG_STEPS
     limit = LONG_EPILOGUE_STATEMENTS if has_long_sum else EPILOGUE_STATEMENTS
     is_long = len(kernel.epilogue) * len(cells) > limit
     if tile.along_sum or is_long or (kernel.gates and len(cells) > 1):
+        if not (tile.along_sum or are_stored or len(cells) == 1):
+            yield Alloc(sums_of(tile))
+            yield from store_sums(tile, [name for row in tile.names for name in row])
         yield from _in_loops(tile, is_single=len(cells) == 1)
         return
     for r, c in cells:
@@ -38,6 +41,17 @@ def epilogue(tile: Tile) -> Iterator[Statement]:
         sums = [tile.accumulator(name) for name in tile.names[r][c::vectors]]
         body = _at_point(tile, sums, at, None if partial is None else Index(partial))
         yield from (body if len(body) < 2 else [Block(body)])
+
+
+def sums_of(tile: Tile) -> Array:
+    """Return the array that has the sums of a tile, accumulator by accumulator."""
+    return Array("sums", tile.type.dtype, len(tile.rows) * len(tile.columns) * tile.lanes, "local")
+
+
+def store_sums(tile: Tile, names: Sequence[str]) -> Iterator[Statement]:
+    """Yield the stores of some accumulators in the array of all sums of a tile."""
+    order = [name for row in tile.names for name in row]
+    yield from (Store(sums_of(tile), Index(order.index(n) * tile.lanes), tile.accumulator(n)) for n in names)
 
 
 def _at_point(tile: Tile, sums: Sequence[Expr], at: Point, count: Expr | None) -> Body:
@@ -69,9 +83,7 @@ def _in_loops(tile: Tile, *, is_single: bool) -> Iterator[Statement]:
         yield from stores
         sums = [dots[Index(_number(tile))]]
     elif not is_single:
-        array = Array("sums", tile.type.dtype, len(names) * tile.lanes, "local")
-        yield Alloc(array)
-        yield from (Store(array, Index(i * tile.lanes), x) for i, x in enumerate(sums))
+        array = sums_of(tile)
         sums = [Load(array, Index(_number(tile, g) * tile.lanes), tile.type) for g in range(tile.gates)]
     body = (*lets, *_with_count(tile, sums, at))
     for name, count in reversed(axes):

@@ -31,6 +31,7 @@ class Tile:
     """The accumulators of one micro-kernel: ``names[row][column]``, at the point ``at``.
 
     ``segment`` is that of the axis along the lanes. ``counts`` has the number of points along each of ``axes``.
+    ``first``: the number of the first column, in a part of a tile.
     """
 
     def __init__(
@@ -42,17 +43,23 @@ class Tile:
         rows: Sequence[Offsets],
         columns: Sequence[Offsets],
         segment: Segment | None,
+        first: int = 0,
     ) -> None:
-        self.kernel, self.machine, self.at, self.segment = kernel, machine, at, segment
+        self.kernel, self.plan, self.machine, self.at, self.segment = kernel, plan, machine, at, segment
         self.rows, self.columns, self.sets = rows, columns, plan.sets
         self.lanes, self.gates = lanes_of(kernel.dtype, machine), max(gate_count(kernel), 1)
         self.type = ValueType(kernel.dtype, self.lanes)
         self.along_sum = is_along_sum(kernel)
-        self.names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
+        self.names = [[f"c{r}_{c}" for c in range(first, first + len(columns))] for r in range(len(rows))]
         self.axes = [*rows[0], *columns[0]]
         last = max(point.get(kernel.lanes, 0) for point in columns)
         self.is_last_vector = [point.get(kernel.lanes, 0) == last for point in columns]
         self.counts = [len({point[name] for point in (*rows, *columns) if name in point}) for name in self.axes]
+
+    def part(self, first: int, count: int) -> Tile:
+        """Return the tile of ``count`` columns from the number ``first`` on."""
+        columns = self.columns[first : first + count]
+        return Tile(self.kernel, self.plan, self.machine, self.at, self.rows, columns, self.segment, first)
 
     def accumulator(self, name: str, s: int = 0) -> Var:
         """Return the variable of an accumulator in the set number ``s``."""

@@ -50,7 +50,7 @@ from mlaot.schedule.contraction import (
     row_names,
 )
 from mlaot.schedule.cost import Schedule, columns_stay_near, has_parts, part_elements, remainder_schedules, schedule
-from mlaot.schedule.epilogue import epilogue
+from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments
@@ -211,6 +211,9 @@ class _Loops:
 
     def _whole_sum(self, tile: Tile) -> Iterator[Statement]:
         """Yield one micro-kernel: accumulators, the loops of the sum, the epilogue."""
+        if self.plan.passes > 1 and len(tile.rows) > 1:
+            yield from self._sum_in_passes(tile)
+            return
         names = [name for row in tile.names for name in row]
         start = splat(self.kernel.start, self.lanes)
         yield from (Mutable(tile.accumulator(name, s), start) for s in range(tile.sets) for name in names)
@@ -222,6 +225,23 @@ class _Loops:
                 total, other = tile.accumulator(name, s), tile.accumulator(name, s + sets)
                 yield Assign(total, Call("add", (total, other), tile.type))
         yield from epilogue(tile)
+
+    def _sum_in_passes(self, tile: Tile) -> Iterator[Statement]:
+        """Yield a micro-kernel for some of the gates after the other, which leave their sums in an array."""
+        start, sums = splat(self.kernel.start, self.lanes), sums_of(tile)
+        yield Alloc(sums)
+        count = len(tile.columns) // self.plan.passes
+        for first in range(0, len(tile.columns), count):
+            part = tile.part(first, count)
+            names = [name for row in part.names for name in row]
+            yield Block(
+                (
+                    *[Mutable(part.accumulator(name, s), start) for s in range(part.sets) for name in names],
+                    *self._sum(0, {}, part),
+                    *store_sums(tile, names),
+                )
+            )
+        yield from epilogue(tile, are_stored=True)
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:
         """Yield the loops over the summed variables from ``depth`` on; the innermost ones may be written out."""

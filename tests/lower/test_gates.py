@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,11 @@ from mlaot.ir.module import Module
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Kernel, Loop, Program, Steps
+from mlaot.nest.statements import Store, walk
 from mlaot.schedule.contraction import contraction_of
+from mlaot.schedule.cost import schedule
+from mlaot.schedule.machine import V3
+from mlaot.schedule.tiles import tile
 
 from ..compiled import AVAILABLE, Library
 
@@ -116,6 +121,28 @@ def test_values(
 def gated(program: Program) -> list[Kernel]:
     (procedure,) = program.procedures
     return [k for k in procedure.kernels if k.nest.is_tiled and contraction_of(k.nest).gates]
+
+
+def test_gates_that_exceed_the_registers_are_summed_in_passes(programs: dict[str, Program]) -> None:
+    """Four rows of four gates are sixteen sums, and AVX2 has as many registers; each pass writes its sums to memory."""
+    (kernel,) = gated(programs["lstm64"])
+    plan = schedule(contraction_of(kernel.nest), V3)
+    rows = prod(count for name, count in plan.counts.items() if name not in ("g", "j"))
+    assert plan.passes > 1 and rows > 2 and f"passes={plan.passes}" in str(plan)
+    statements = [s for s in walk(tile(kernel.nest, V3).body) if isinstance(s, Store) and s.array.name == "sums"]
+    assert len(statements) >= rows * 4
+    (narrow,) = gated(lower(passed(_of_width(256))))
+    assert schedule(contraction_of(narrow.nest), V3).counts["j"] % 2 == 0  # whole lines of panels larger than a cache
+
+
+def _of_width(units: int) -> Any:
+    net = layer("LSTM", units)
+
+    def forward(x: Any) -> Any:
+        return net(x)[0]
+
+    forward.__annotations__ = {"x": mlaot.f32[STEPS, batch, 7]}
+    return mlaot.model(parameters=net)(forward)
 
 
 def test_the_gates_of_every_step_are_one_kernel(programs: dict[str, Program]) -> None:
