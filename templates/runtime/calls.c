@@ -491,7 +491,7 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     call.p[entry->inputs + entry->outputs] = (char *)&call.refused;  // or one of those behind
 #endif
     char **rest = call.p + behind_ports(entry);
-#if HAS_STATE
+#if HAS_STATE || HAS_PREPARED
     rest[0] = self->state;
 #else
     rest[0] = NULL;
