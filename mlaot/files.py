@@ -19,11 +19,11 @@ from mlaot.settings import METADATA, WEIGHTS
 Files = dict[str, str | bytes]
 
 
-def program_files(program: Program, *, c_library: bool = False) -> Files:
-    """Render the files of one module; with ``c_library`` also those of a library for C."""
+def program_files(program: Program) -> Files:
+    """Render the files of one module."""
     module = program.module
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, MACHINES[isa]) for isa in module.isas}
-    interface = render_interface(module, c_library=c_library)
+    interface = render_interface(module)
     return {**interface, **kernels, METADATA: metadata_text(program, weights_of(interface, module.stem))}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,8 +38,7 @@ def generate(settings: Settings, project: Path, out: Path) -> None:
 
 def generate_module(settings: Settings, model: ModelSettings, project: Path, out: Path) -> ModelSettings:
     """Write the files of one model into ``out``; return the model with ``weights`` as they were placed."""
-    render = partial(program_files, c_library=model.c_library)
-    files = compile_for(settings, model, render, read_tuned(project), golden=True)
+    files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
     report_files(settings, model, files)
     for name in {WEIGHTS, model.weights_file} - files.keys():  # left by a build with another place of the weights

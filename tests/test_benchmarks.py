@@ -156,3 +156,39 @@ def test_the_sweep_judges_the_slowest_door_by_the_best_peer(
     shown = capsys.readouterr().out
     assert "2 cases: geometric mean 1.00 of the best peer, worst 2.00, 1 slower (50 %)" in shown
     assert shown.index("conv 3 b1") < shown.index("linear 8x8 b1")
+
+
+def test_rows_are_made_and_timed_in_turns_and_kept(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = bench("history")
+    names = [name for name, *_ in history.rows()]
+    assert len({*names}) == len(names) > 30 and {"w5_resnet18_b1", "t1_mlp_b1"} < {*names}
+    first = next(history.rows())
+    monkeypatch.setattr(history, "rows", lambda: iter([first]))
+    monkeypatch.setenv("MLAOT_ISA", "base")
+    history.make(tmp_path)
+    place = tmp_path / "0"
+    assert json.loads((place / "workload.json").read_text())["name"] == first[0] == "w1_xor_b1"
+    monkeypatch.setattr(history, "build_all", lambda commit, folder: {first[0]: place})
+    monkeypatch.setattr(bench("common"), "one_core", lambda: None)
+    figures = history.measure(["a", "b"])
+    assert len(figures) == history.PASSES and all(0 < us < 1e4 for us in figures[0][first[0]].values())
+    monkeypatch.setattr(history, "KEPT", tmp_path / "history")
+    monkeypatch.setattr(history, "git", lambda *words: "2026-11-25T12:00:00+00:00")
+    kept = json.loads(history.keep("a", figures, history.circumstances()).read_text())
+    assert kept["isa"] == "base" and kept["rows"][first[0]] == round(min(f[first[0]]["a"] for f in figures), 3)
+
+
+def test_a_row_is_slower_where_most_passes_say_so(bench: Any) -> None:
+    history, times = bench("history"), ((1.0, 1.1), (1.0, 1.3), (3.0, 1.3))
+    passes = [{"once": {"a": 1.0, "b": us}, "twice": {"a": 1.0, "b": more}, "new": {"b": 9.0}} for us, more in times]
+    assert history.slower(passes, "a", "b") == {"twice": 1.3}
+    assert history.best(passes, "once", "b") == 1 and history.best(passes, "new", "a") is None
+
+
+def test_a_picture_of_what_is_kept(bench: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    history = bench("history")
+    kept = [json.loads(file.read_text()) for file in history.KEPT.glob("*.json")]
+    assert len(kept) >= 3 and all({"commit", "date", "machine", "compiler", "isa"} < one.keys() for one in kept)
+    history.draw(kept, tmp_path / "history.svg")
+    assert "w5_resnet18_b1" in (tmp_path / "history.svg").read_text()

@@ -103,10 +103,8 @@ BUFFERS = (
 )
 
 
-def render_interface(
-    module: ExtensionModule, *, c_library: bool = False, complete: bool = True
-) -> dict[str, str | bytes]:
-    """The files of a module but for its kernels, by name; ``c_library``: with those of a library for C.
+def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[str, str | bytes]:
+    """The files of a module but for its kernels, by name; with those of a library for C where its options say so.
 
     The C is ``complete`` unless a caller has the runtime's files where the compiler finds them: it includes them then.
     """
@@ -138,6 +136,8 @@ def render_interface(
         **tables(module, fit, weights),
         methods=functions,
     )
+    has_library = module.options.c_library
+    library = render_library(module, context | tables(alone(module), None, weights)) if has_library else {}
     dim_list = "the values of " + ", ".join(module.dims) if module.dims else "not used"
     return {
         f"{stem}.c": with_runtime(table) if complete else table,
@@ -145,7 +145,7 @@ def render_interface(
         "mlaot_abi3.h": template_text("mlaot_abi3.h"),
         f"{stem}.pyi": render_stub(functions, context),
         weights.file or WEIGHTS: weights.content,
-        **(render_library(module, context | tables(alone(module), None, weights)) if c_library else {}),
+        **library,
     }
 
 
@@ -176,7 +176,7 @@ def check(module: ExtensionModule) -> None:
     if module.slots:
         check_state(module)
     else:
-        assert module.state_bytes == 0, "bug in mlaot: state without slots"
+        assert module.is_prepared or module.state_bytes == 0, "bug in mlaot: state without slots"
     assert any(not MACHINES[isa].needs for isa in module.isas), "bug in mlaot: a module that not every CPU can run"
 
 

@@ -9,13 +9,13 @@ from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_text
 from mlaot.binding.state import KINDS, has_gradients
 from mlaot.ir.indices import Span, bounds_text
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE
 from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render
 
-HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END)  # entries that other functions run
+HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END, PREPARE)  # entries that other functions run
 # Entries that every trained model has; the others are the user's own.
 OWN = ("forward", "loss", "train_step", "accumulate", "update")
 

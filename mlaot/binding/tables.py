@@ -24,7 +24,7 @@ from mlaot.binding.state import (
 )
 from mlaot.binding.weights import Weights, weights_parts
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, Condition, condition
@@ -134,6 +134,8 @@ def table(
         "samples": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
         "answers": "ANSWERS",
         **weights_fields(weights),
+        "prepare": numbers.get(PREPARE, -1),
+        **({"prepared_bytes": module.state_bytes} if module.is_prepared else {}),
     }
 
 
@@ -172,6 +174,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
+        "HAS_PREPARED": module.is_prepared,
     }
     return {name: int(value) for name, value in present.items()}
 

@@ -50,10 +50,11 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
     Constants lie at 0.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
+    initial = b"" if module.is_prepared else module.initial
     initial_at = whole_lines(len(module.constants))
-    scalars_at = initial_at + whole_lines(len(module.initial))
+    scalars_at = initial_at + whole_lines(len(initial))
     parts: list[bytes | bytearray] = []
-    for part in (module.constants, module.initial, table):
+    for part in (module.constants, initial, table):
         parts += [part, bytes(-len(part) % LINE)]
     return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at
 

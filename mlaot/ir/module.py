@@ -36,6 +36,14 @@ class Quantized(Product):
     range: tuple[float, float] | None
 
 
+@dataclass(frozen=True)
+class Transformed:
+    """The 3x3 filters, [3, 3, ..], that a parameter is made of by Winograd's transform for tiles of m x m results."""
+
+    weights: np.ndarray[Any, Any]
+    m: int
+
+
 @dataclass
 class Module:
     """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
@@ -50,7 +58,8 @@ class Module:
     ``sample``: inputs by name, from which ranges are learnt; ``quantized``: the products that are computed with bytes,
     and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
-    those parameters that are in ``by_value``.
+    those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
+    than that.
     """
 
     name: str
@@ -77,6 +86,7 @@ class Module:
     hashed: int = 0
     by_value: dict[object, list[str]] = field(default_factory=dict)
     ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
+    transformed: dict[str, Transformed] = field(default_factory=dict)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
         """Return the names of the parameters that are this array, bit for bit."""
@@ -111,6 +121,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
 
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
+PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 

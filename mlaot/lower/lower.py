@@ -9,7 +9,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.dims import Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, Module
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
@@ -17,6 +17,7 @@ from mlaot.lower.identifiers import dim_name, dims_of, rename_dims, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
+from mlaot.lower.prepare import prepare_procedure
 from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program
 from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
@@ -39,6 +40,7 @@ DOCS = {
     FIT_BEGIN: "The products of a block of examples with weights that are updated at its end, and with each other.",
     FIT_STEP: "train_step on one example of a block, all but these weights.",
     INTERMEDIATES: "What forward() computes on its way, by the names that the model has given.",
+    PREPARE: "Weights in the form that kernels read, which takes more room than the weights.",
     FIT_END: "Their updates by all examples of the block.",
 }
 
@@ -53,6 +55,8 @@ def lower(model: Module) -> Program:
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
     storage = Storage(model)
     procedures = tuple(_procedure(name, graph, storage, model, dims) for name, graph in model.graphs.items())
+    if storage.prepared:
+        procedures += (prepare_procedure(storage.prepared, storage.offsets, DOCS[PREPARE]),)
     module = ExtensionModule(
         model.name,
         tuple(dims),

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
+from mlaot.ir.module import PREPARE
 from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
@@ -84,7 +85,8 @@ class Golden:
 class ExtensionModule:
     """Everything that the template of an extension module needs.
 
-    ``initial``: the first bytes of the state, behind which it starts as zeros. ``options``: the settings that it was
+    ``initial``: the first bytes of the state, behind which it starts as zeros; a module that ``is_prepared`` does not
+    store them. ``options``: the settings that it was
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
     ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
     all CPUs with AVX-512 have instructions.
@@ -104,6 +106,11 @@ class ExtensionModule:
     metadata: Mapping[str, object] = field(default_factory=dict)
     words: bool = False
     version: str = ""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the state is what ``prepare_weights`` makes of constants, once, and all instances read."""
+        return any(entry.name == PREPARE for entry in self.entries)
 
     @property
     def isas(self) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir import DTYPES, DType, Graph
-from mlaot.ir.module import OPTIMIZER, Module, gradient_of
+from mlaot.ir import DTYPES, DType, Graph, Type
+from mlaot.ir.module import OPTIMIZER, Module, Transformed, gradient_of
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, storage_strides
+from mlaot.lower.prepare import Prepared, filters_buffer, stored_filters, transformed_buffer
 from mlaot.lower.program import Buffer, Slot
 from mlaot.nest.expressions import Panels, round_up
 from mlaot.schedule.machine import whole_lines
@@ -23,7 +24,8 @@ Ids = np.ndarray[Any, np.dtype[np.int64]]
 class Storage:
     """The buffers of all slots and constants, their offsets, and the bytes that a module starts with.
 
-    Frozen parameters are constants; so is a buffer in a module without state.
+    Frozen parameters are constants; so is a buffer in a module without state. There, parameters that are transformed
+    are the state, ``prepared`` of constants, unless C calls it, which has no memory for them.
     """
 
     def __init__(self, model: Module) -> None:
@@ -34,6 +36,7 @@ class Storage:
         self.initial = bytearray()
         self.slots: tuple[Slot, ...] = ()
         self.state_bytes = 0
+        self.prepared: list[Prepared] = []
         graphs = list(model.graphs.values())
         zeros = [
             name for name, value in model.state.items() if not np.any(value)
@@ -49,6 +52,10 @@ class Storage:
         if node is None:
             assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
             return  # nothing reads it
+        made_of = model.transformed.get(name)
+        if made_of is not None and not (model.is_stateful or model.options.c_library or name in model.narrow):
+            self._prepare(name, node.type, value, made_of)
+            return
         is_state = not model.is_frozen or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
@@ -62,6 +69,16 @@ class Storage:
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _append(region, value, buffer)
+
+    def _prepare(self, name: str, type_: Type, value: Array, made_of: Transformed) -> None:
+        """Place a weight in memory that is filled when a module is first used, and store what it is made of."""
+        filters = stored_filters(made_of)
+        source, target = filters_buffer(f"{name}.filters", type_, filters), transformed_buffer(name, type_)
+        self.buffers[name] = target
+        self.offsets[source] = _append(self.constants, filters, source)
+        self.offsets[target] = _append(self.initial, value, target)
+        self.state_bytes = len(self.initial)
+        self.prepared.append(Prepared(source, target, made_of.m))
 
     def _make_slots(self, model: Module, zeros: list[str]) -> None:
         """Describe the state: parameters, further slots, and gradients of the same layout behind them."""

@@ -191,35 +191,35 @@ class _Kernel(Builder):
         """Run ``body`` for each channel of a block."""
         return loop("j", self.channels, tuple(body), vector=True)
 
-    def transform(self, matrix: Matrix, tile: Sequence[Expr], result: Callable[[int, int, Var], Body]) -> Body:
-        """Compute ``matrix x tile x matrix^T`` in variables, first the columns and then the rows.
-
-        ``a<i>_<j>`` are the values of the tile, ``b = matrix a`` and ``c = b matrix^T``; ``result`` stores a
-        ``c<i>_<j>``.
-        """
-        height, width, type_ = len(matrix), len(matrix[0]), ValueType(self.group.dtype)
-        name = count()
-        body: list[Statement] = []
-
-        def variables(letter: str, places: Iterable[tuple[int, int]]) -> list[Var]:
-            return [Var(f"{letter}{i}_{j}", type_) for i, j in places]
-
-        for j in range(width):
-            column = variables("a", [(i, j) for i in range(width)])
-            body += [Let(var, tile[i * width + j]) for i, var in enumerate(column)]
-            body += multiply(matrix, column, variables("b", [(i, j) for i in range(height)]), name)
-        for i in range(height):
-            row = variables("c", [(i, j) for j in range(height)])
-            body += multiply(matrix, variables("b", [(i, j) for j in range(width)]), row, name)
-            body += [s for j, var in enumerate(row) for s in result(i, j, var)]
-        return tuple(body)
-
     def epilogue(self, value: Expr, at: Callable[[int], list[Expr]]) -> Body:
         """Take ``value`` through the elementwise nodes to memory; ``at`` gives the indices for a number of axes."""
         stores = [self.store(b, at(len(b.strides)), value) for b in self.stores.get(self.node, ())]
         nodes = [n for n in self.group.nodes if n is not self.node]
         body = self.elementwise(nodes, lambda n: at(n.type.rank), {self.node: value}, self.group.dtype)
         return (*stores, *body)
+
+
+def transform(matrix: Matrix, tile: Sequence[Expr], result: Callable[[int, int, Var], Body], dtype: str) -> Body:
+    """Compute ``matrix x tile x matrix^T`` in variables, first the columns and then the rows.
+
+    ``a<i>_<j>`` are the values of the tile, ``b = matrix a`` and ``c = b matrix^T``; ``result`` stores a ``c<i>_<j>``.
+    """
+    height, width, type_ = len(matrix), len(matrix[0]), ValueType(dtype)
+    name = count()
+    body: list[Statement] = []
+
+    def variables(letter: str, places: Iterable[tuple[int, int]]) -> list[Var]:
+        return [Var(f"{letter}{i}_{j}", type_) for i, j in places]
+
+    for j in range(width):
+        column = variables("a", [(i, j) for i in range(width)])
+        body += [Let(var, tile[i * width + j]) for i, var in enumerate(column)]
+        body += multiply(matrix, column, variables("b", [(i, j) for i in range(height)]), name)
+    for i in range(height):
+        row = variables("c", [(i, j) for j in range(height)])
+        body += multiply(matrix, variables("b", [(i, j) for j in range(width)]), row, name)
+        body += [s for j, var in enumerate(row) for s in result(i, j, var)]
+    return tuple(body)
 
 
 def multiply(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[int]) -> list[Let]:
@@ -235,7 +235,8 @@ def multiply(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[
     def value(terms: Sequence[tuple[float, Var]]) -> Expr:
         total: Expr | None = None
         for factor, term in sorted(terms, key=lambda t: t[0] < 0):
-            scaled = term if abs(factor) == 1 else const(abs(factor), term.type) * term
+            scale = factor if total is None else abs(factor)  # the first term may be negative where all are
+            scaled = term if scale == 1 else const(scale, term.type) * term
             total = scaled if total is None else total - scaled if factor < 0 else total + scaled
         assert total is not None, "bug in mlaot: a row of a transform without a number"
         return total
@@ -310,7 +311,7 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileR
     def result(i: int, j: int, value: Var) -> Body:
         return _block(k.epilogue(value, lambda rank: k.tile(i * size + j, rank)))
 
-    return k.over_tiles(low, [*body, k.vectors(k.transform(INPUT[k.m], tile_values, result))])
+    return k.over_tiles(low, [*body, k.vectors(transform(INPUT[k.m], tile_values, result, group.dtype))])
 
 
 def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Expr], list[Expr]]:
@@ -361,4 +362,4 @@ def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Tile
         tests = [compare("lt", index, Index(extent)) for offset, index, left, extent in axes if offset >= left]
         return (If(_all(tests), body),) if tests else _block(body)
 
-    return k.over_tiles((0, 0), [k.vectors(k.transform(OUTPUT[k.m], tile, result))])
+    return k.over_tiles((0, 0), [k.vectors(transform(OUTPUT[k.m], tile, result, group.dtype))])

@@ -34,7 +34,8 @@ def graph_metadata(module: Module) -> dict[str, Any]:
     for graph in graphs.values():
         for name in graph.inputs.keys() & module.slots.keys():
             dtype = module.narrow.get(name, graph.inputs[name].type.dtype)
-            arrays[name] = dtype, module.slots[name].size
+            made_of = module.transformed.get(name)
+            arrays[name] = dtype, module.slots[name].size if made_of is None else made_of.weights.size
         literals = [node.attrs["value"] for node in nodes(graph) if node.op.name == "const" and node.type.shape]
         arrays |= {literal.key: (literal.dtype, literal.array.size) for literal in literals}
     elements = Counter[str]()

@@ -137,7 +137,6 @@ class ModelSettings(Options):
         example="model:sample",
         otherwise="made up by a seed",
     )
-    c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
     dims: tuple[tuple[str, int], ...] = ()
     budget: Budget = Budget()
 

@@ -16,6 +16,7 @@ class Options:
     ``runtime`` the module that has the runtime of all models; a project sets them for all of its models.
     """
 
+    c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
     deterministic: bool = flag("as in `[tool.mlaot]`, for this model", otherwise="what `[tool.mlaot]` says")
     winograd: str = choice(
         "the largest tiles in which 3x3 convolutions of fixed weights are computed",

@@ -66,10 +66,12 @@ static PyObject *array_new(PyTypeObject *type, int dtype, int rank, const ptrdif
     if (align > 0) {
         array->data += (size_t)-(uintptr_t)array->data % 64;
     }
-    for (int d = 0; d < rank; d++) {
+    ptrdiff_t stride = DTYPES[dtype].size;
+    for (int d = rank; d-- > 0;) {
         array->shape[d] = shape[d];
+        array->strides[d] = stride;
+        stride *= shape[d];
     }
-    dense_strides(dtype, rank, shape, array->strides);
     return object;
 }
 

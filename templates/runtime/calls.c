@@ -320,12 +320,15 @@ static void begin_call(Call *call, Model *self, const Entry *entry, const char *
 static int see_inputs(Call *call, PyObject *const *args, Py_ssize_t count, PyObject *names, const char *const *options,
                       PyObject **given)
 {
-    PyObject *values[MAX_INPUTS];
-    if (bind_arguments(call, args, count, names, values, options, given) < 0) {
-        return -1;
+    PyObject *values[MAX_INPUTS], *const *bound = args;
+    if (names != NULL || count != call->entry->inputs) {
+        if (bind_arguments(call, args, count, names, values, options, given) < 0) {
+            return -1;
+        }
+        bound = values;
     }
     for (int i = 0; i < call->entry->inputs; i++) {
-        if (see_input(call, i, values[i]) < 0) {
+        if (see_input(call, i, bound[i]) < 0) {
             return -1;
         }
     }
@@ -491,7 +494,7 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     call.p[entry->inputs + entry->outputs] = (char *)&call.refused;  // or one of those behind
 #endif
     char **rest = call.p + behind_ports(entry);
-#if HAS_STATE
+#if HAS_STATE || HAS_PREPARED
     rest[0] = self->state;
 #else
     rest[0] = NULL;

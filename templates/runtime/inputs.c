@@ -192,7 +192,7 @@ static void extent(const Input *input, const char **low, ptrdiff_t *bytes)
 }
 
 // What is left to find out where numbers, extents and strides are known: can they be read in place?
-static int see_strided(Call *call, int i)
+static int see_strided(Call *call, int i, bool dense)
 {
     const Port *port = &call->entry->ports[i];
     Input *input = &call->inputs[i];
@@ -200,7 +200,6 @@ static int see_strided(Call *call, int i)
     if (match_shape(call, i, DTYPES[input->dtype].name) < 0) {
         return -1;
     }
-    const bool dense = is_dense(input->dtype, input->rank, input->shape, input->strides);
     input->copy = !dense || input->dtype != port->dtype || ((uintptr_t)input->data & (uintptr_t)(size - 1)) != 0;
 #if HAS_INDICES
     // Indices are checked in a copy, which no other thread can change afterwards.
@@ -227,23 +226,28 @@ static int see_strided(Call *call, int i)
     return 0;
 }
 
-// Extents and strides are copied: a list among the inputs may run code that gives the array others.
-static int see_array(Call *call, int i, PyObject *object, const NumpyArray *array)
+// An array that holds the right numbers. Extents and strides are copied: a list among the inputs may run code that gives
+// the array others.
+static int see_array(Call *call, int i, PyObject *object, char *data, int rank, const ptrdiff_t *shape,
+                     const ptrdiff_t *strides)
 {
     Input *input = &call->inputs[i];
+    ptrdiff_t bytes = DTYPES[input->dtype].size;  // no array has more of them than fit
+    bool dense = true;
     Py_IncRef(object);
-    input->array = object;
-    input->data = array->data;
-    input->rank = array->rank;
-    input->bytes = DTYPES[call->entry->ports[i].dtype].size;
-    for (int d = 0; d < array->rank; d++) {
-        input->own_shape[d] = array->shape[d];
-        input->own_strides[d] = array->strides[d];
-        input->bytes *= array->shape[d];  // NumPy has no array of more bytes than fit
+    for (int d = rank; d-- > 0;) {
+        input->own_shape[d] = shape[d];
+        input->own_strides[d] = strides[d];
+        dense = dense && (shape[d] == 1 || strides[d] == bytes);
+        bytes *= shape[d];
     }
+    input->array = object;
+    input->data = data;
+    input->rank = rank;
+    input->bytes = bytes;
     input->shape = input->own_shape;
     input->strides = input->own_strides;
-    return see_strided(call, i);
+    return see_strided(call, i, dense || bytes == 0);
 }
 
 static int see_buffer(Call *call, int i, PyObject *object)
@@ -274,7 +278,7 @@ static int see_buffer(Call *call, int i, PyObject *object)
         input->strides = input->own_strides;
     }
     numpy_learn(call->model->numpy, object, view);
-    return see_strided(call, i);
+    return see_strided(call, i, is_dense(input->dtype, input->rank, input->shape, input->strides));
 }
 
 // Is an object an array with axes, and no number or text?
@@ -386,9 +390,13 @@ static int see_input(Call *call, int i, PyObject *object)
     if (call->entry->ports[i].has_default) {
         return see_number(call, i, object);
     }
-    const NumpyArray *array = numpy_array(call->model->numpy, object, call->entry->ports[i].dtype);
+    const NumpyArray *array = numpy_array(call->model->numpy, object, input->dtype);
     if (array != NULL && array->rank <= MAX_RANK) {
-        return see_array(call, i, object, array);
+        return see_array(call, i, object, array->data, array->rank, array->shape, array->strides);
+    }
+    if (PY_TYPE(object) == call->model->array_type && ((Array *)PY_BODY(object))->dtype == input->dtype) {
+        const Array *own = PY_BODY(object);
+        return see_array(call, i, object, own->data, own->rank, own->shape, own->strides);
     }
     if (PyObject_CheckBuffer(object)) {
         return see_buffer(call, i, object);

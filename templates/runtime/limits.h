@@ -12,6 +12,7 @@
 #define HAS_SESSION 1
 #define HAS_FIT 1
 #define HAS_WEIGHTS_FILE 1
+#define HAS_PREPARED 1
 
 #define DIMS 16
 #define MAX_RANK 8

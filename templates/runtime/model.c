@@ -46,11 +46,13 @@ typedef struct {
 #if defined(MLAOT_ABI3T)
     atomic_flag busy;  // while a thread looks at one of these three
 #endif
+#if HAS_STATE || HAS_PREPARED
+    char *state;  // or what the module has made of its weights, which this object's type keeps alive
+#endif
 #if HAS_STATE
     void *lock;  // held while the state is read or written
     void *turn;  // held by the first of those who wait for the lock
     _Atomic int process;  // that the locks are of
-    char *state;
     PyObject *memory;  // the Array that the state lies in
     PyObject *attributes[ATTRIBUTE_COUNT];  // NULL where it has no such one
 #endif

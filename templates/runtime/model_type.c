@@ -5,6 +5,7 @@
 #include "runtime/cpu.c"
 #include "runtime/files.c"
 #include "runtime/fit.c"
+#include "runtime/prepare.c"
 #include "runtime/session.c"
 #include "runtime/verbs.c"
 #include "runtime/weights.c"
@@ -24,6 +25,9 @@ typedef struct {
     Numpy numpy;
 #if HAS_WEIGHTS_FILE
     Py_buffer weights;  // the mapping of the file, where there is one
+#endif
+#if HAS_PREPARED
+    Workspace *_Atomic prepared;  // what all models read; NULL before the first one
 #endif
 } State;
 
@@ -104,14 +108,20 @@ static PyObject *model_make(State *state)
     model->weights = state->weights.buf != NULL ? (const char *)state->weights.buf + DIGEST_BYTES : NULL;
 #endif
     model->wanted = table->threads;
+    int status = 0;
+#if HAS_PREPARED
+    status = prepare(model, &state->prepared);
+#endif
 #if HAS_STATE
-    if (is_stateful(model) && make_state(model) < 0) {
-        PyObject_GC_Track(object);
-        Py_DecRef(object);
-        return NULL;
+    if (is_stateful(model)) {
+        status = make_state(model);
     }
 #endif
     PyObject_GC_Track(object);
+    if (status < 0) {
+        Py_DecRef(object);
+        return NULL;
+    }
     return object;
 }
 

@@ -238,4 +238,7 @@ static void module_free(void *module)
 #if HAS_WEIGHTS_FILE
     PyBuffer_Release(&((State *)PyModule_GetState(module))->weights);
 #endif
+#if HAS_PREPARED
+    PyMem_Free(((State *)PyModule_GetState(module))->prepared);
+#endif
 }

@@ -9,7 +9,11 @@
 // A number of a table: itself, or an extent of named dims.
 static ptrdiff_t extent_at(const Table *table, ptrdiff_t written, const ptrdiff_t *dim)
 {
-    return written < 0 ? (ptrdiff_t)table->extent_value((int)(-1 - written), dim) : written;
+    const ptrdiff_t extent = -1 - written;
+    if (extent < 0) {
+        return written;
+    }
+    return extent < table->dims ? dim[extent] : (ptrdiff_t)table->extent_value((int)extent, dim);
 }
 
 static ptrdiff_t port_extent(const Table *table, const Port *port, int d, const ptrdiff_t *dim)

@@ -153,6 +153,8 @@ typedef struct {
     const char *weights;        // constants, then the start of the state, then scalars; NULL where they lie in a file
     const char *weights_file, *weights_digest;  // its name, and the SHA-256 that it begins with
     ptrdiff_t weights_bytes;
+    int prepare;  // the entry that makes of the weights what models read in the place of a state; -1: there is none
+    ptrdiff_t prepared_bytes;
 } Table;
 
 #if IS_SHARED

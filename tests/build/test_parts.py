@@ -88,7 +88,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         made.clear()
         folder = tmp_path / "c"
         shutil.rmtree(folder, ignore_errors=True)
-        write(program_files(compile_model(model, "m.nn", Options(isas=ISAS)), c_library=archive), folder)
+        write(program_files(compile_model(model, "m.nn", Options(isas=ISAS, c_library=archive))), folder)
         library = tmp_path / "m" / "nn.abi3.so"
         made_by = toolchain.find_toolchain()
         toolchain.compile_module(

@@ -180,10 +180,8 @@ def files(rng: random.Random, folder: Path) -> None:
     declared = (arrays if rng.random() < 0.7 else scalars)(rng)
     module = f"fuzz.{rng.choice(('nn', 'int', 'Model', 'memcpy', 'x'))}"
     intermediates = bool(declared.trace().taps)
-    program = compile_model(
-        declared, module, Options(isas=("base",), intermediates=intermediates), golden=rng.random() < 0.2
-    )
-    write(program_files(program, c_library=rng.random() < 0.5), folder)
+    options = Options(isas=("base",), intermediates=intermediates, c_library=rng.random() < 0.5)
+    write(program_files(compile_model(declared, module, options, golden=rng.random() < 0.2)), folder)
 
 
 SCALARS: tuple[Any, ...] = (

@@ -99,8 +99,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Library]:
     def make(name: str, declared: Any, isas: tuple[str, ...] = ("base",), weights: str = "auto") -> Library:
         if name not in found:
             folder, library, archive = base / f"{name}-c", base / name / "nn.abi3.so", base / name / f"lib{name}_nn.a"
-            program = compile_model(declared, f"{name}.nn", Options(isas=isas, weights=weights))
-            write(program_files(program, c_library=True), folder)
+            program = compile_model(declared, f"{name}.nn", Options(isas=isas, weights=weights, c_library=True))
+            write(program_files(program), folder)
             compile_module(folder, "nn", isas, library, find_toolchain(), archive=archive)
             shared = base / name / "c.so"
             whole = ["-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-Wl,-z,defs"]
@@ -265,7 +265,8 @@ def test_symbols(made: Callable[..., Library]) -> None:
 def test_c11_and_cpp17(tmp_path: Path) -> None:
     """Headers of models of every form, and the C behind them, without a warning."""
     for module, _ in (models.MODELS | kinds.MODELS).values():
-        write(render_interface(replace(module, name=f"m.{module.name}"), c_library=True), tmp_path)
+        options = replace(module.options, c_library=True)
+        write(render_interface(replace(module, name=f"m.{module.name}", options=options)), tmp_path)
     (tmp_path / "all.h").write_text("".join(f'#include "{header.name}"\n' for header in tmp_path.glob("m_*.h")))
     for language in (["gcc", "-std=c11", "-xc"], ["g++", "-std=c++17", "-xc++"]):
         command = [*language, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "all.h"]
@@ -284,9 +285,9 @@ def test_two_functions_of_one_name() -> None:
     def forward_workspace(x: mlaot.f32[2]) -> Any:
         return x * 2
 
-    program = compile_model(one, "m.nn", Options(isas=("base",)))
+    program = compile_model(one, "m.nn", Options(isas=("base",), c_library=True))
     with pytest.raises(MlaotError, match=r"m\.nn: .* several functions called m_nn_forward_workspace; rename an entry"):
-        program_files(program, c_library=True)
+        program_files(program)
 
 
 def test_usual_names_stay_in_the_header() -> None:

@@ -177,7 +177,7 @@ def once(step: Step, *names: str) -> Step:
 
 def test_rounds_whose_kernels_go_along_are_shared() -> None:
     """Of a convolution block by block, each thread with its own memory between the transforms."""
-    (procedure,) = program("blocks").procedures
+    procedure, _ = program("blocks").procedures
     (found,) = (loop for loop in loops_of(procedure.steps) if loop.private is not None)
     assert work_of_round(found) == 16 * 128 * 32 * 32
     assert work_of_round(replace(found, private=None)) is None and work_of_round(replace(found, extent=3)) is None

@@ -156,7 +156,7 @@ def kernels_of_products(program: Program) -> Iterator[Kernel]:
 
 
 def check(name: str, model: Any) -> None:
-    program = compile_model(model, "m", Options(isas=("v3",), winograd="off"))
+    program = compile_model(model, "m", Options(isas=("v3",)))
     size, count = held(model)
     constants = len(program.module.constants)
     assert constants <= MOST * size + 64 * count, f"{name}: {constants} bytes of constants for {size}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,4 +119,4 @@ def test_module_refuses(tmp_path: Path) -> None:
     np.testing.assert_array_equal(nn.forward(X, of(-1, 6), out=out), X.reshape(4, 6))
     assert nn.selftest() == {}
     with pytest.raises(MlaotError, match="an input decides a shape, which functions for C cannot refuse"):
-        program_files(program, c_library=True)
+        program_files(replace(program, module=replace(program.module, options=Options(c_library=True))))

@@ -1,6 +1,6 @@
 """The runtime's C under the thread sanitizer: python -m tests.runtime.races FOLDER.
 
-Compiles two models with it, then runs threads that share them in a Python of its own, into which the sanitizer is
+Compiles some models with it, then runs threads that share them in a Python of its own, into which the sanitizer is
 loaded first. Nothing else is in that process, so that every report is of the runtime.
 """
 
@@ -19,7 +19,7 @@ FLAGS = ["-fsanitize=thread"]
 CODE = """
 import array, sys, threading
 sys.path[:0] = sys.argv[1:]
-import affine, fit
+import affine, fit, prepared
 
 errors = []
 
@@ -35,6 +35,11 @@ def run(*works):
         thread.start()
     for thread in threads:
         thread.join()
+
+def first():  # several threads make what all models read
+    assert prepared.forward(29999).item() == 59998.0
+
+run(*[first] * 4)
 
 model = affine.Model()
 rows = [[float(i), 2.0] for i in range(64)]
@@ -90,9 +95,10 @@ def main(folder: Path) -> None:
     instrumented.FLAGS[:] = FLAGS
     instrumented.install()
     libraries = []
-    for name in ("affine", "fit"):
+    for name in ("affine", "fit", "prepared"):
         module, kernels = models.MODELS[name]
-        libraries.append(models.build(replace(module, isas=("base",)), kernels, folder / name))
+        base = replace(module, options=replace(module.options, isas=("base",)))
+        libraries.append(models.build(base, kernels, folder / name))
     compiler = os.environ.get("CC", "cc")
     found = subprocess.run([compiler, "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True)
     environ = os.environ | {"LD_PRELOAD": found.stdout.strip(), "TSAN_OPTIONS": "exitcode=66"}

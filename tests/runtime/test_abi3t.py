@@ -17,7 +17,7 @@ from .. import instrumented
 from . import kinds, models
 from .test_host import EVERYTHING, INTERPRETERS, LINUX, python, run_threads, symbols
 
-NAMES = ("affine", "fit", "momentum")
+NAMES = ("affine", "fit", "momentum", "prepared")
 PYTHONS = [path for name in ("python3.15", "python3.15t") if (path := shutil.which(name))]
 HOSTS = pytest.mark.parametrize("executable", PYTHONS, ids=lambda path: Path(path).name)
 

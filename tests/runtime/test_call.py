@@ -9,11 +9,14 @@ import inspect
 import re
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+
+from . import models
 
 W = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 B = np.array([0.5, 0.25, 0.125], np.float32)
@@ -32,6 +35,24 @@ def test_forward_takes_any_buffer(affine: ModuleType) -> None:
     rows = ((ctypes.c_float * 2) * 1)((ctypes.c_float * 2)(1, 2))
     assert affine.forward(rows).tolist() == [expected]
     assert affine.forward(x=x).tolist() == expected
+
+
+def test_arrays_of_its_own(affine: ModuleType, libraries: dict[str, Path]) -> None:
+    """Read where they lie, as NumPy's are; views, those of other modules, other numbers and shapes as any buffer."""
+    rows = affine.take(X, np.zeros(5, np.int16))[0]
+    assert isinstance(rows, affine.Array)
+    np.testing.assert_array_equal(affine.forward(rows), X @ W + B)
+    np.testing.assert_array_equal(affine.forward(rows[::-2]), X[::-2] @ W + B)
+    np.testing.assert_array_equal(affine.forward(rows[1:1]), np.empty((0, 3), np.float32))
+    assert affine.forward(rows[3]).tolist() == affine.forward(X[3]).tolist()
+    for other in (models.load(libraries["affine"]).forward, affine.Model().forward):
+        np.testing.assert_array_equal(other(rows), X @ W + B)
+    with pytest.raises(TypeError, match=r"forward: x: expected float32\[batch, 2\], got int16\[5\]; pass x\.tolist"):
+        affine.forward(affine.take(X, np.zeros(5, np.int16))[1])
+    with pytest.raises(ValueError, match=r"forward: x: expected float32\[batch, 2\], got float32\[5, 3\]"):
+        affine.forward(affine.forward(X))
+    with pytest.raises(ValueError, match=r"slow: out: .* got one that overlaps an input"):
+        affine.slow(rows, out=rows)
 
 
 def test_forward_takes_numbers(affine: ModuleType) -> None:

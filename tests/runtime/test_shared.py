@@ -22,7 +22,9 @@ from . import kinds, models
 from .test_host import python
 
 NAME = "shared_by_tests"
-SHARED = {name: (models.MODELS | kinds.MODELS)[name] for name in ("affine", "fit", "shapes", "momentum", "mapped")}
+SHARED = {
+    name: (models.MODELS | kinds.MODELS)[name] for name in ("affine", "fit", "shapes", "momentum", "mapped", "prepared")
+}
 
 
 def sharing(module: ExtensionModule, runtime: str = NAME) -> ExtensionModule:
@@ -81,6 +83,7 @@ def test_the_same_as_with_a_runtime_of_its_own(load: ModuleType, libraries: dict
         with pytest.raises(TypeError) as own_says:
             own.Model().__setstate__(1)
         assert str(mine_says.value) == str(own_says.value)
+    assert load.prepared.forward(7).item() == load.prepared.Model().forward(7).item() == 14
     assert list(load.mapped.selftest()) == list(models.load(libraries["mapped"]).selftest())
 
 
@@ -97,7 +100,7 @@ def test_only_the_runtime_grows(folder: Path, libraries: dict[str, Path]) -> Non
     for name, (module, _) in SHARED.items():
         library = models.library(module, folder)
         assert not is_runtime(library.read_bytes())
-        if name != "mapped":  # weights
+        if name not in ("mapped", "prepared"):  # weights
             assert library.stat().st_size < 0.6 * libraries[name].stat().st_size, name
 
 
@@ -157,8 +160,9 @@ print(sorted(affine.info()["entries"]))
 
 
 def test_the_library_for_c_shares_nothing() -> None:
-    module, _ = models.MODELS["affine"]
-    shared, own = (render_interface(m, c_library=True) for m in (sharing(module), module))
+    affine, _ = models.MODELS["affine"]
+    module = replace(affine, options=replace(affine.options, c_library=True))
+    shared, own = map(render_interface, (sharing(module), module))
     assert "#define IS_SHARED 1" in str(shared["affine.c"])
     assert shared["affine_c.c"] == own["affine_c.c"]
 

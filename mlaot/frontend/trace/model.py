@@ -99,6 +99,7 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
 
 RESERVED = (
     *("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_step", "fit_end"),
+    "prepare_weights",
     *("model", "training", "tile"),  # the graphs of which entries are made
 )
 

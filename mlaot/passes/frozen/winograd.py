@@ -9,10 +9,11 @@
     v3 = winograd_output(v2, m=2, size=(56, 56))
 
 The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
-in float64 and rounded once. Weights that are whole numbers are left alone: where the inputs are so too, the direct sum
-is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace; those of 4x4 (F4) lose
-a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives an infinity, these may
-give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
+in float64 and rounded once. They take more room than the weights: a wheel has these, and a module makes the others when
+it is first used (``Module.transformed``, mlaot/lower/prepare.py). Weights that are whole numbers are left alone: where
+the inputs are so too, the direct sum is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace;
+those of 4x4 (F4) lose a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives
+an infinity, these may give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
 
 The time is counted in products of a vector of 16 with a scalar, for one image::
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Node
-from mlaot.ir.module import Module
+from mlaot.ir.module import Module, Transformed
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.winograd import BLOCK, products, tiles, transform_weights, winograd_input, winograd_output
@@ -73,7 +74,9 @@ def _transform(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
     if (g == np.rint(g)).all():
         return None
     u = transform_weights(g, m).astype(g.dtype)
-    weights = node.graph.input(add_weight(module, u), node.type.with_shape(u.shape), parameter=True)
+    name = add_weight(module, u)
+    module.transformed[name] = Transformed(g, m)
+    weights = node.graph.input(name, node.type.with_shape(u.shape), parameter=True)
     v = winograd_input(x, m=m, low=low, high=high)
     return winograd_output(products(v, weights), m=m, size=(height, width))
 
