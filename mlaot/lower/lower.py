@@ -22,10 +22,10 @@ from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.control import result
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
+from mlaot.ops.quantized import contract_bytes
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
@@ -189,7 +189,9 @@ def _work(graph: Graph) -> Dim:
             nodes, labels, out = operands(node)
             pairs = zip(labels, nodes, strict=True)
             summed = {c: d for ls, n in pairs for c, d in zip(ls, n.type.shape, strict=False)}  # words have no labels
-            size = product((size, 2 if node.op is red.contract else 8, *[d for c, d in summed.items() if c not in out]))
+            size = product(
+                (size, 8 if node.op is contract_bytes else 2, *[d for c, d in summed.items() if c not in out])
+            )
         elif node.op is tree_ensemble:  # some ten steps a tree
             size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
         elif node.op.reduces:

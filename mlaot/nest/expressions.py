@@ -17,6 +17,7 @@ from mlaot.ir.dims import Dim, assign, dim, names
 from mlaot.ir.types import DTYPES
 
 HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
+WORD = 32  # bits of a word that holds several numbers
 FULL_VECTOR = 0  # lanes: as many as a vector of the machine has
 
 
@@ -298,6 +299,12 @@ CHEAP_CALLS = {
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def field_masks(bits: int) -> list[int]:
+    """Return the masks of the fields of a word, as signed numbers of 32 bits."""
+    masks = (((1 << bits) - 1) << at for at in range(0, WORD, bits))
+    return [mask - (mask >> 31 << 32) for mask in masks]
 
 
 def children(x: Expr) -> tuple[Expr, ...]:

@@ -1,7 +1,14 @@
-"""Quantization to 8 bits, and sums of products of bytes, four at a time.
+"""Products of bytes, four at a time, and products with weights of 8 or 4 bits that have scales for groups.
 
-Operands have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other signed, four
-neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
+Operands of the former have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other
+signed, four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
+
+Of the latter, only the weights are integers: the fields of a word of 32 bits are neighbours of a sum, each ``zero``
+more than the weight and so not negative, but for the topmost one, which is signed. A kernel does not shift a field down
+but masks it, which leaves the weight times a power of two; the other operand is divided by that beforehand, and what
+``zero`` adds is taken off for a group at once (``field_factors``)::
+
+    x0 (w0 + 8) + x1 (w1 + 8) = (word & 0xf) x0 + (word & 0xf0) (x1 / 16),   w0 x0 + w1 x1 = .. - 8 (x0 + x1)
 """
 
 from __future__ import annotations
@@ -14,8 +21,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
 from mlaot.ir.types import f32, f64, i8, i32, u8
-from mlaot.nest.expressions import Call, Expr, Index, ValueType
-from mlaot.ops.axes import ELEMENTWISE, contraction, parse_spec
+from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType, field_masks
+from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
@@ -88,4 +95,47 @@ contract_bytes: Op = Op(
     no_gradient,
     contraction("byte"),
     doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits",
+)
+
+
+def field_factors(bits: int) -> tuple[Array, Array]:
+    """Return, for each field of a word, what an operand is multiplied by, and what a group's sum loses of it."""
+    fields = WORD // bits
+    zeros = np.full(fields, -(2.0 ** (bits - 1)))
+    zeros[-1] = 0
+    return 2.0 ** (-bits * np.arange(fields)), zeros
+
+
+def pack_fields(weights: Array, bits: int) -> Array:
+    """Pack signed integers of few bits, neighbours along the first axis of a matrix, in the fields of int32 words."""
+    _, zeros = field_factors(bits)
+    fields = weights.reshape(-1, len(zeros), weights.shape[1]).astype(np.int64) - zeros.astype(np.int64)[:, None]
+    words = (fields << bits * np.arange(len(zeros))[:, None]).sum(axis=1)
+    return np.asarray(words.astype(np.int32))
+
+
+def _contract_groups_type(x: Type, words: Type, scales: Type, offsets: Type, bits: int) -> Type:
+    rows, groups = x.shape[:-3], x.shape[-3:-2]
+    fits = x.rank >= 3 and x.dtype in (f32, f64) and x.shape[-1] == WORD // bits and words.dtype is i32
+    fits = fits and words.shape[:-1] == x.shape[-3:-1] and scales.shape == (*groups, *words.shape[-1:])
+    if not fits or offsets.shape != (*rows, *groups) or not scales.dtype is offsets.dtype is x.dtype:
+        raise MlaotError(f"contract_groups of {bits} bits does not fit {x}, {words}, {scales} and {offsets}")
+    return Type(x.dtype, (*rows, *words.shape[-1:]))
+
+
+def _contract_groups_reference(x: Array, words: Array, scales: Array, offsets: Array, bits: int) -> Array:
+    groups, columns = scales.shape
+    fields = (words[:, :, None] & np.array(field_masks(bits), np.int32)[:, None]).reshape(groups, -1, columns)
+    rows = np.moveaxis(x.reshape(-1, groups, fields.shape[1]), 1, 0)
+    sums = np.matmul(rows, fields.astype(x.dtype)) + np.moveaxis(offsets.reshape(-1, groups, 1), 1, 0)
+    return np.asarray((sums * scales[:, None]).sum(axis=0).reshape(*x.shape[:-3], columns))
+
+
+contract_groups: Op = Op(
+    "contract_groups",
+    _contract_groups_type,
+    _contract_groups_reference,
+    no_gradient,
+    grouped_contraction,
+    doc="sums over groups, x's last axes but one, of scales times (x times the masked fields of words, plus offsets)",
 )

@@ -127,6 +127,8 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
             loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
             if kernel.words and "vnni" not in machine:
                 loads *= 2  # as 16-bit numbers, even and odd ones apart
+            if kernel.groups:
+                loads += n if m > 1 else 1  # words, and the fields of each
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
@@ -190,7 +192,7 @@ def _sets(kernel: Contraction) -> int:
     """
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
-    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add":
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add" or kernel.groups:
         return 1
     vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
     return tuning.NARROW_SETS.get(vectors, 1) if steps >= tuning.NARROW_STEPS and len(kernel.operands) == 2 else 1
@@ -282,8 +284,12 @@ def _tile(
         loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
+    fields = n / machine.arithmetic if kernel.groups else 0  # their conversions
     busy = max(
-        m * n / rate, loads, streams, machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
+        m * n / rate + fields,
+        loads,
+        streams,
+        machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0,
     )
     busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
@@ -302,6 +308,8 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
     for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
         # Lines of the cache in a step; several steps share the line of a scalar.
         lines = count * (machine.bytes if operand.vector else itemsize) / LINE
+        if kernel.groups and operand.vector:
+            lines *= kernel.groups.bits / 32
         size = _operand_bytes(kernel, operand)
         block = count * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
@@ -331,7 +339,7 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     """
     if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
         return False
-    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.words and plan.sets == 1
+    is_plain = kernel.combine == "add" and not (kernel.gates or kernel.words or kernel.groups) and plan.sets == 1
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
         return False

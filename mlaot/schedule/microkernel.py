@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
-from mlaot.nest.statements import Assign, Let, Prefetch, Statement
-from mlaot.schedule.contraction import DOT, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, field_masks, splat
+from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
+from mlaot.schedule.contraction import DOT, FIELD, Contraction, Operand, gate_count, is_along_sum, lanes_of
 from mlaot.schedule.cost import Schedule, first_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -49,6 +49,9 @@ class Tile:
         self.type = ValueType(kernel.dtype, self.lanes)
         self.along_sum = is_along_sum(kernel)
         self.names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
+        # What the steps of the sum go into: of weights in groups, the sum of a group.
+        self.steps_into = [[f"part{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
+        self.steps_into = self.steps_into if kernel.groups else self.names
         self.axes = [*rows[0], *columns[0]]
         last = max(point.get(kernel.lanes, 0) for point in columns)
         self.is_last_vector = [point.get(kernel.lanes, 0) == last for point in columns]
@@ -86,7 +89,7 @@ class Tile:
             yield from loads.take()
             for r, row in enumerate(self.rows):
                 x = loads.value(a, "a", self.point(at, {**row, **self.columns[0]}), 0)
-                for c, (name, y) in enumerate(zip(self.names[r], vectors, strict=True)):
+                for c, (name, y) in enumerate(zip(self.steps_into[r], vectors, strict=True)):
                     if c and a.vector and not self.along_sum:
                         x = loads.value(a, "a", self.point(at, {**row, **self.columns[c]}), c)
                     yield from loads.take()
@@ -96,6 +99,29 @@ class Tile:
         if self.kernel.words:
             return Assign(total, Call(DOT, (total, x, y), self.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
+
+    def group_starts(self, at: Point) -> Iterator[Statement]:
+        """Yield the accumulators of a group, which begin with the offset of their row."""
+        assert self.kernel.groups is not None
+        for r, row in enumerate(self.rows):
+            offset = self.kernel.groups.offset
+            x = offset.array[self.index(offset, self.point(at, {**row, **self.columns[0]}))]
+            start = Var(f"offset{r}", self.type)
+            yield Let(start, splat(x, self.lanes))
+            yield from (Mutable(self.accumulator(name), start) for name in self.steps_into[r])
+
+    def group_ends(self, at: Point) -> Iterator[Statement]:
+        """Yield the statements that add the sums of a group, scaled, to those of all groups."""
+        assert self.kernel.groups is not None
+        scale, vectors = self.kernel.groups.scale, []
+        for c, column in enumerate(self.columns):
+            index = Index(self.index(scale, self.point(at, {**self.rows[0], **column})))
+            x = Load(scale.array, index, ValueType(scale.dtype, self.lanes), padded=scale.padded)
+            vectors.append(Var(f"scale{c}", self.type))
+            yield Let(vectors[-1], cast(x, self.kernel.dtype))
+        for names, parts in zip(self.names, self.steps_into, strict=True):
+            for name, part, y in zip(names, parts, vectors, strict=True):
+                yield self._multiply_add(self.accumulator(name), self.accumulator(part), y)
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
         """Prefetch what later steps read from a panel that does not stay in the first-level cache.
@@ -134,6 +160,7 @@ class _Loads:
     def __init__(self, tile: Tile, count: Expr | None) -> None:
         self.tile, self.kernel, self.count = tile, tile.kernel, count
         self.variables: dict[Expr, Var] = {}
+        self.words: dict[Expr, Var] = {}
         self.statements: list[Statement] = []
 
     def take(self) -> list[Statement]:
@@ -143,7 +170,11 @@ class _Loads:
 
     def value(self, operand: Operand, letter: str, at: Point, column: int) -> Var:
         """Return the variable of an operand's value at a point, in lanes; load it if it is new."""
-        x = self._expression(operand, Index(self.tile.index(operand, at)), column)
+        index = Index(self.tile.index(operand, at))
+        if self.kernel.groups is not None and operand.vector:
+            x: Expr = self._field(operand, index, int(at[FIELD]), self.kernel.groups.bits)
+        else:
+            x = self._expression(operand, index, column)
         if x not in self.variables:
             number = sum(var.name[0] == letter for var in self.variables.values())
             self.variables[x] = Var(f"{letter}{number}", x.type)
@@ -168,6 +199,17 @@ class _Loads:
             # A whole vector is loaded, and the lanes that are no elements of the sum become zeros.
             x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
         return x
+
+    def _field(self, operand: Operand, index: Index, number: int, bits: int) -> Expr:
+        """Return the fields of that number of a vector of words, each times the power of two at which it lies."""
+        tile = self.tile
+        load = Load(operand.array, index, ValueType(operand.dtype, tile.lanes), padded=operand.padded)
+        if load not in self.words:
+            self.words[load] = Var(f"word{len(self.words)}", load.type)
+            self.statements.append(Let(self.words[load], load))
+        word = self.words[load]
+        mask = splat(Const(field_masks(bits)[number], ValueType(operand.dtype)), tile.lanes)
+        return cast(Call("and", (word, mask), word.type), self.kernel.dtype)
 
     def _every_second(self, operand: Operand, index: Index) -> Expr:
         """Return a vector of every second element, from two loads that begin at an even element.

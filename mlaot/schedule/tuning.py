@@ -197,6 +197,10 @@ MASK_ROWS = 64
 MASK_WORK = 0.8
 # Elements of a weight from which on it is stored in half precision. Not measured.
 NARROW_ELEMENTS = 1024
+# Weights of 8 or 4 bits that share a scale, neighbours along a sum. Not measured: as many as llama.cpp's.
+GROUP_WEIGHTS = 32
+# Elements of a weight from which on it is stored in 8 or 4 bits. Not measured.
+GROUPED_ELEMENTS = 1024
 # Rows, columns and steps of a sum from which on an operand is worth transposing. Not measured.
 TRANSPOSED_EXTENT = 16
 # Rows from which on a weight that is trained is worth transposing at each step. Measured: products of 64 rows an

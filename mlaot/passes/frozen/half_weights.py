@@ -50,7 +50,7 @@ def half_weights(module: Module) -> None:
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
         if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
             continue
-        dtype = HALVES[module.options.weights_dtype] if module.options.weights_dtype else _exact_half(value)
+        dtype = HALVES.get(module.options.weights_dtype) or _exact_half(value)
         if dtype is None:
             continue
         module.parameters[name], module.narrow[name] = _round(module, name, value, dtype), dtype

@@ -1,0 +1,111 @@
+"""Store frozen float32 weights of dense layers in 8 or 4 bits, with a scale for each group of neighbours along the sum.
+
+    v1 = input(name=w) : f32[784,64]            v1 = input(name=folded0) : i32[25,8,64]
+    v2 = contract(v0, v1) : f32[b,64]    =>     v2 = input(name=folded1) : f32[25,64], stored as bf16
+                                                v3 = reshape(pad(v0)) : f32[b,25,32]
+                                                v4 = mul(v3, 1 or 1/256 ..) : f32[b,25,32]
+                                                v5 = sum(mul(v3, -128 or 0)) : f32[b,25]
+                                                v6 = contract_groups(reshape(v4), v1, v2, v5) : f32[b,64]
+
+Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -127..127, or -7..7, times
+the scale; activations stay float32, and so do sums. Scales are bfloat16, which has float32's range; they are rounded
+before the weights are divided by them, so that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlaot.ir import Graph, Node, Type
+from mlaot.ir.module import Module
+from mlaot.ir.types import bf16, f32, i32, round_bf16
+from mlaot.nest.expressions import WORD
+from mlaot.ops import elementwise as ew
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.ops.base import Array
+from mlaot.ops.kinds import is_free
+from mlaot.ops.quantized import contract_groups, field_factors, pack_fields
+from mlaot.passes.base import pass_over
+from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_ELEMENTS
+
+BITS = {"int8": 8, "int4": 4}
+TINY = float(np.finfo(np.float32).tiny)
+
+
+@pass_over("module", after=("freeze", "quantize", "legalize"), when=lambda options: options.weights_dtype in BITS)
+def group_weights(module: Module) -> None:
+    """Store the weights of products of all entries in the bits that ``weights_dtype`` asks for."""
+    check_frozen(module, "weights_dtype")
+    if not module.is_frozen:
+        return
+    bits, is_fixed = BITS[module.options.weights_dtype], fixed_by(module)
+    for graph in module.graphs.values():
+        products = [(node, parts) for node in graph.nodes() if (parts := split_dense(node, is_fixed)) is not None]
+        values = fixed_values(module, graph, [w for _, (_, w) in products])
+        for (node, (x, w)), value in zip(products, values, strict=True):
+            graph.forward(node, _product(module, node, x, w, value, bits))
+        kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
+        graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
+
+
+def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
+    """Return the operands of a dense layer as rows and a matrix with columns last; None for other nodes."""
+    parts = split_product(node, is_fixed) if node.op is red.contract and node.type.dtype is f32 else None
+    if parts is None:
+        return None
+    x, w, labels, weight_labels, out = parts
+    summed, columns = ([c for c in weight_labels if (c in out) is kept] for kept in (False, True))
+    if len(weight_labels) != 2 or len(columns) != 1 or columns[0] in labels or labels[-1:] != summed[0]:
+        return None
+    if out != labels[:-1] + columns[0] or is_free(x):
+        return None
+    w = w if weight_labels[0] == summed[0] else st.transpose(w, perm=(1, 0))
+    count, width = w.type.shape
+    if not isinstance(count, int) or not isinstance(width, int) or count < GROUP_WEIGHTS or width < LINE // 4:
+        return None
+    return (x, w) if count * width >= GROUPED_ELEMENTS else None
+
+
+def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
+    """Round a matrix to integers times a scale for each group of rows and each column; return both."""
+    groups = np.pad(w, ((0, -len(w) % GROUP_WEIGHTS), (0, 0))).reshape(-1, GROUP_WEIGHTS, w.shape[1])
+    most = 2 ** (bits - 1) - 1
+    scales = round_bf16(np.maximum(np.abs(groups).max(axis=1), TINY * most) / np.float32(most))
+    rounded = np.clip(np.rint(groups / scales[:, None]), -most, most)
+    return rounded.astype(np.int8), scales
+
+
+def _product(module: Module, node: Node, x: Node, w: Node, value: Array, bits: int) -> Node:
+    """Compute a dense layer with weights of few bits."""
+    graph = node.graph
+    rounded, scales = round_groups(value, bits)
+    fields = WORD // bits
+    words = pack_fields(rounded.reshape(-1, value.shape[1]), bits).reshape(len(scales), -1, value.shape[1])
+    weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
+    name = add_weight(module, scales)
+    module.narrow[name] = bf16
+    scale = graph.input(name, Type(f32, scales.shape), parameter=True)
+    grouped = _in_groups(x, len(scales))
+    factors, zeros = (np.tile(part, GROUP_WEIGHTS // fields).astype(np.float32) for part in field_factors(bits))
+    scaled = ew.mul(grouped, _along_last(graph, factors, grouped))
+    offsets = red.sum_(ew.mul(grouped, _along_last(graph, zeros, grouped)), axes=(grouped.type.rank - 1,))
+    shape = (*grouped.type.shape[:-1], GROUP_WEIGHTS // fields, fields)
+    return contract_groups(st.reshape(scaled, shape=shape), weights, scale, offsets, bits=bits)
+
+
+def _in_groups(x: Node, groups: int) -> Node:
+    """Split the last axis of a value into groups; zeros fill up the last one."""
+    shape, rank = x.type.shape, x.type.rank
+    assert isinstance(shape[-1], int), f"bug in mlaot: {x} is multiplied with weights"
+    rest, none = groups * GROUP_WEIGHTS - shape[-1], (0,) * rank
+    if rest:
+        x = st.pad(x, x.graph.constant(0.0, f32), low=none, high=(*none[1:], rest), interior=none)
+    return st.reshape(x, shape=(*shape[:-1], groups, GROUP_WEIGHTS))
+
+
+def _along_last(graph: Graph, numbers: Array, like: Node) -> Node:
+    """Repeat numbers along the last axis of a value."""
+    return st.broadcast(graph.constant(numbers, f32), shape=like.type.shape, axes=(like.type.rank - 1,))
