@@ -20,6 +20,7 @@ from mlaot.lower.layout import Access, padded_extent
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
+    WORD,
     Array,
     Call,
     Const,
@@ -31,7 +32,6 @@ from mlaot.nest.expressions import (
     Var,
     as_index,
     cast,
-    field_masks,
     round_up,
 )
 from mlaot.nest.reductions import combine, identity
@@ -274,20 +274,21 @@ class _ContractionBuilder:
 
     def _kernel_of_groups(self, lanes: str, names: Mapping[str, str]) -> Kernel:
         """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
-        x, words, scales, offsets = self.reads
+        x, words, scales, row_scales = self.reads
         group, word, field = [*operands(self.node)[1][0]][-3:]
-        acc, part = Var("acc", ValueType(self.group.dtype)), Var("part", ValueType(self.group.dtype))
+        acc, part = Var("acc", ValueType(self.group.dtype)), Var("part", ValueType("i32"))
         integers = self._element(words, lanes, names)
+        bits = self.node.attrs["bits"]
         updates = []
-        for i, mask in enumerate(field_masks(self.node.attrs["bits"])):
-            masked = Call("and", (integers, Const(mask, integers.type)), integers.type)
-            product = combine("prod", self._element(x, lanes, names, {field: i}), cast(masked, part.type.dtype))
-            updates.append(Assign(part, combine("sum", part, product)))
-        scaled = combine("prod", self._element(scales, lanes, names), part)
+        for i in range(WORD // 2 // bits):
+            pair = Call("splat_word", (self._element(x, lanes, names, {field: 2 * i}),), part.type)
+            weights = Call("halves", (integers, Index(WORD // 2 - bits * (i + 1)), Index(WORD // 2 - bits)), part.type)
+            updates.append(Assign(part, Call("dot2", (part, pair, weights), part.type)))
+        scale = combine("prod", self._element(scales, lanes, names), self._element(row_scales, lanes, names))
         in_group = (
-            Mutable(part, self._element(offsets, lanes, names)),
+            Mutable(part, Const(0, part.type)),
             loop(names[word], self.sizes[word], updates),
-            Assign(acc, combine("sum", acc, scaled)),
+            Assign(acc, combine("sum", acc, combine("prod", cast(part, acc.type.dtype), scale))),
         )
         whole = loop(names[group], self.sizes[group], in_group)
         epilogue = self._epilogue(names, [acc])
@@ -343,7 +344,7 @@ class _ContractionBuilder:
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
         if self.words:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))
-        return x if self.grouped and x.type.dtype == "i32" else cast(x, self.group.dtype)
+        return x if self.grouped and x.type.dtype in ("i16", "i32") else cast(x, self.group.dtype)
 
     def _array(self, read: _Read) -> Array:
         """Return the array of an operand."""

@@ -295,16 +295,23 @@ CHEAP_CALLS = {
         "round",
         "nearest_inside",
     ),
-    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd", "splat_word", "dot4"),
+    *(
+        "isnan",
+        "least",
+        "most",
+        "mod",
+        "remainder",
+        "floor_divide",
+        "even",
+        "odd",
+        "splat_word",
+        "dot4",
+        "dot2",
+        "halves",
+    ),
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-def field_masks(bits: int) -> list[int]:
-    """Return the masks of the fields of a word, as signed numbers of 32 bits."""
-    masks = (((1 << bits) - 1) << at for at in range(0, WORD, bits))
-    return [mask - (mask >> 31 << 32) for mask in masks]
 
 
 def children(x: Expr) -> tuple[Expr, ...]:

@@ -3,12 +3,13 @@
 Operands of the former have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other
 signed, four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
 
-Of the latter, only the weights are integers: the fields of a word of 32 bits are neighbours of a sum, each ``zero``
-more than the weight and so not negative, but for the topmost one, which is signed. A kernel does not shift a field down
-but masks it, which leaves the weight times a power of two; the other operand is divided by that beforehand, and what
-``zero`` adds is taken off for a group at once (``field_factors``)::
+Of the latter, weights are fields of words and the other operand has 16 bits. Instructions (``pmaddwd`` of SSE2) add two
+products of signed 16-bit numbers, so the fields of both halves of a word are neighbours, and two shifts make numbers of
+them::
 
-    x0 (w0 + 8) + x1 (w1 + 8) = (word & 0xf) x0 + (word & 0xf0) (x1 / 16),   w0 x0 + w1 x1 = .. - 8 (x0 + x1)
+    x0 w0 + x1 w1 + x2 w2 + x3 w3 = dot2((x0, x1), word << 8 >> 8) + dot2((x2, x3), word >> 8),   word = w3 w1 | w2 w0
+
+The sum of a group of weights is exact, too; what is added to those of other groups is a float.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
-from mlaot.ir.types import f32, f64, i8, i32, u8
-from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType, field_masks
+from mlaot.ir.types import f32, f64, i8, i16, i32, u8
+from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType
 from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
 
@@ -30,8 +31,8 @@ LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
 def _quantize_type(x: Type, dtype: DType) -> Type:
-    if x.dtype not in (f32, f64) or dtype not in (u8, i8):
-        raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8 or i8")
+    if x.dtype not in (f32, f64) or dtype not in (u8, i8, i16):
+        raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8, i8 or i16")
     return Type(dtype, x.shape)
 
 
@@ -55,7 +56,7 @@ quantize: Op = Op(
     no_gradient,
     ELEMENTWISE,
     _quantize,
-    doc="the nearest number of 8 bits, of a half the even one; for nan the smallest",
+    doc="the nearest number of 8 or 16 bits, of a half the even one; for nan the smallest",
 )
 
 
@@ -98,37 +99,36 @@ contract_bytes: Op = Op(
 )
 
 
-def field_factors(bits: int) -> tuple[Array, Array]:
-    """Return, for each field of a word, what an operand is multiplied by, and what a group's sum loses of it."""
-    fields = WORD // bits
-    zeros = np.full(fields, -(2.0 ** (bits - 1)))
-    zeros[-1] = 0
-    return 2.0 ** (-bits * np.arange(fields)), zeros
-
-
 def pack_fields(weights: Array, bits: int) -> Array:
     """Pack signed integers of few bits, neighbours along the first axis of a matrix, in the fields of int32 words."""
-    _, zeros = field_factors(bits)
-    fields = weights.reshape(-1, len(zeros), weights.shape[1]).astype(np.int64) - zeros.astype(np.int64)[:, None]
-    words = (fields << bits * np.arange(len(zeros))[:, None]).sum(axis=1)
-    return np.asarray(words.astype(np.int32))
+    pairs = weights.astype(np.int64).reshape(-1, WORD // 2 // bits, 2, weights.shape[1]) & ((1 << bits) - 1)
+    places = bits * np.arange(pairs.shape[1])[:, None] + (WORD // 2) * np.arange(2)
+    return np.asarray((pairs << places[:, :, None]).sum(axis=(1, 2)).astype(np.uint32).view(np.int32))
 
 
-def _contract_groups_type(x: Type, words: Type, scales: Type, offsets: Type, bits: int) -> Type:
-    rows, groups = x.shape[:-3], x.shape[-3:-2]
-    fits = x.rank >= 3 and x.dtype in (f32, f64) and x.shape[-1] == WORD // bits and words.dtype is i32
-    fits = fits and words.shape[:-1] == x.shape[-3:-1] and scales.shape == (*groups, *words.shape[-1:])
-    if not fits or offsets.shape != (*rows, *groups) or not scales.dtype is offsets.dtype is x.dtype:
-        raise MlaotError(f"contract_groups of {bits} bits does not fit {x}, {words}, {scales} and {offsets}")
-    return Type(x.dtype, (*rows, *words.shape[-1:]))
+def unpack_fields(words: Array, bits: int) -> Array:
+    """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
+    ups = WORD - bits - (bits * np.arange(WORD // 2 // bits)[:, None] + (WORD // 2) * np.arange(2)).reshape(-1, 1)
+    fields = np.asarray(words[..., None, :] << ups.astype(np.int32)) >> (WORD - bits)
+    return fields.reshape(*words.shape[:-2], -1, words.shape[-1])
 
 
-def _contract_groups_reference(x: Array, words: Array, scales: Array, offsets: Array, bits: int) -> Array:
+def _contract_groups_type(x: Type, words: Type, scales: Type, row_scales: Type, bits: int) -> Type:
+    rows, groups, columns = x.shape[:-3], x.shape[-3:-2], words.shape[-1:]
+    fits = x.rank >= 3 and x.dtype is i16 and x.shape[-1] == WORD // bits and words.dtype is i32
+    fits = fits and words.shape[:-1] == x.shape[-3:-1] and scales.dtype is row_scales.dtype is f32
+    if not fits or scales.shape != (*groups, *columns) or row_scales.shape != (*rows, *groups):
+        raise MlaotError(f"contract_groups of {bits} bits does not fit {x}, {words}, {scales} and {row_scales}")
+    return Type(f32, (*rows, *columns))
+
+
+def _contract_groups_reference(x: Array, words: Array, scales: Array, row_scales: Array, bits: int) -> Array:
     groups, columns = scales.shape
-    fields = (words[:, :, None] & np.array(field_masks(bits), np.int32)[:, None]).reshape(groups, -1, columns)
+    fields = unpack_fields(words, bits).astype(np.float64)  # in which sums are exact and products fast
     rows = np.moveaxis(x.reshape(-1, groups, fields.shape[1]), 1, 0)
-    sums = np.matmul(rows, fields.astype(x.dtype)) + np.moveaxis(offsets.reshape(-1, groups, 1), 1, 0)
-    return np.asarray((sums * scales[:, None]).sum(axis=0).reshape(*x.shape[:-3], columns))
+    sums = np.matmul(rows.astype(np.float64), fields).astype(scales.dtype)
+    factors = scales[:, None] * np.moveaxis(row_scales.reshape(-1, groups, 1), 1, 0)
+    return np.asarray((sums * factors).sum(axis=0).reshape(*x.shape[:-3], columns))
 
 
 contract_groups: Op = Op(
@@ -137,5 +137,5 @@ contract_groups: Op = Op(
     _contract_groups_reference,
     no_gradient,
     grouped_contraction,
-    doc="sums over groups, x's last axes but one, of scales times (x times the masked fields of words, plus offsets)",
+    doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both",
 )

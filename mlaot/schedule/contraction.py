@@ -48,15 +48,15 @@ class Operand:
 
 @dataclass(frozen=True)
 class Groups:
-    """How the last operand of a contraction is stored: fields of ``bits`` in words, times a scale for each group.
+    """How the operands of a contraction are stored: 16-bit numbers, and fields of ``bits`` in words.
 
-    The fields of a word are the innermost summed axis, the words of a group the next one. The sum of a group begins
-    with ``offset``, of each row, and goes into the whole sum times ``scale``, of each column.
+    Pairs of fields of a word are the innermost summed axis, the words of a group the next one. The sum of a group is of
+    integers, and goes into the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
     """
 
     bits: int
     scale: Operand
-    offset: Operand
+    row_scale: Operand
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class Contraction:
 
 
 DOT = "dot4"  # adds the products of four bytes
+PAIR = "dot2"  # adds the products of two numbers of 16 bits
 GATE = "g"  # the axis of several sums at each point
-FIELD = "f"  # the axis of the fields of a word
+FIELD = "f"  # the axis of pairs of fields of a word
 
 
 def contraction_of(nest: Nest) -> Contraction:
@@ -126,11 +127,12 @@ def contraction_of(nest: Nest) -> Contraction:
 
 
 def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilogue: Body) -> Contraction:
-    """Analyse a sum over groups, each of which is the sum of the products of a row with the fields of words."""
+    """Analyse a sum over groups, each of which is the sum of the products of a row with pairs of fields of words."""
     first, words, last = group.body
     assert isinstance(first, Mutable) and isinstance(words, For) and isinstance(start.value, Const)
     assert isinstance(last, Assign) and isinstance(last.value, Call)
-    scaled = last.value.args[1]
+    _, scales = _product(last.value.args[1])
+    scale, row_scale = map(_element, _product(scales))
     lanes = next(loop.var.name for loop in out if loop.tiled)
     x, fields = zip(*[_factors(s)[1] for s in words.body], strict=True)
     axes = tuple(Axis(loop.var.name, _extent(loop)) for loop in out)
@@ -145,9 +147,9 @@ def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilo
         "add",
         start.value,
         groups=Groups(
-            WORD // len(fields),
-            _operand([_element(scaled)], variables, lanes),
-            _operand([_element(first.value)], variables, lanes),
+            WORD // 2 // len(fields),
+            _operand([scale], variables, lanes),
+            _operand([row_scale], variables, lanes),
         ),
         once=once,
         epilogue=epilogue,
@@ -177,8 +179,15 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
     return s.value.name, [_element(x) for x in factors]
 
 
+def _product(x: Expr) -> tuple[Expr, Expr]:
+    """Return the factors of a product."""
+    assert isinstance(x, Call) and x.name == "mul", f"bug in mlaot: {x} is no product"
+    first, second = x.args
+    return first, second
+
+
 def _element(x: Expr) -> Load:
-    """Return the element behind a factor, which may be converted, be a field of it, or be four of them as a word."""
+    """Return the element behind a factor, which may be converted, be fields of it, or be several of them as a word."""
     while isinstance(x, Call):
         x = x.args[0]
     assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"

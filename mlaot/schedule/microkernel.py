@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, field_masks, splat
+from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
-from mlaot.schedule.contraction import DOT, FIELD, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.schedule.contraction import DOT, FIELD, PAIR, Contraction, Operand, gate_count, is_along_sum, lanes_of
 from mlaot.schedule.cost import Schedule, first_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -93,35 +93,37 @@ class Tile:
                     if c and a.vector and not self.along_sum:
                         x = loads.value(a, "a", self.point(at, {**row, **self.columns[c]}), c)
                     yield from loads.take()
-                    yield self._multiply_add(self.accumulator(name, s), x, y)
+                    total = self.accumulator(name, s) if self.kernel.groups is None else Var(name, y.type)
+                    yield self._multiply_add(total, x, y)
 
     def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
         if self.kernel.words:
             return Assign(total, Call(DOT, (total, x, y), self.type))
+        if total.type.dtype != self.kernel.dtype:
+            return Assign(total, Call(PAIR, (total, x, y), total.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
 
-    def group_starts(self, at: Point) -> Iterator[Statement]:
-        """Yield the accumulators of a group, which begin with the offset of their row."""
-        assert self.kernel.groups is not None
-        for r, row in enumerate(self.rows):
-            offset = self.kernel.groups.offset
-            x = offset.array[self.index(offset, self.point(at, {**row, **self.columns[0]}))]
-            start = Var(f"offset{r}", self.type)
-            yield Let(start, splat(x, self.lanes))
-            yield from (Mutable(self.accumulator(name), start) for name in self.steps_into[r])
+    def group_starts(self) -> Iterator[Statement]:
+        """Yield the accumulators of a group."""
+        zero = splat(Const(0, ValueType("i32")), self.lanes)
+        yield from (Mutable(Var(name, zero.type), zero) for names in self.steps_into for name in names)
 
     def group_ends(self, at: Point) -> Iterator[Statement]:
         """Yield the statements that add the sums of a group, scaled, to those of all groups."""
         assert self.kernel.groups is not None
-        scale, vectors = self.kernel.groups.scale, []
-        for c, column in enumerate(self.columns):
+        scale, row_scale = self.kernel.groups.scale, self.kernel.groups.row_scale
+        scales = [Var(f"scale{c}", self.type) for c in range(len(self.columns))]
+        for var, column in zip(scales, self.columns, strict=True):
             index = Index(self.index(scale, self.point(at, {**self.rows[0], **column})))
             x = Load(scale.array, index, ValueType(scale.dtype, self.lanes), padded=scale.padded)
-            vectors.append(Var(f"scale{c}", self.type))
-            yield Let(vectors[-1], cast(x, self.kernel.dtype))
-        for names, parts in zip(self.names, self.steps_into, strict=True):
-            for name, part, y in zip(names, parts, vectors, strict=True):
-                yield self._multiply_add(self.accumulator(name), self.accumulator(part), y)
+            yield Let(var, cast(x, self.kernel.dtype))
+        for r, row in enumerate(self.rows):
+            number = row_scale.array[self.index(row_scale, self.point(at, {**row, **self.columns[0]}))]
+            yield Let(Var(f"row_scale{r}", self.type), splat(number, self.lanes))
+            for name, part, factor in zip(self.names[r], self.steps_into[r], scales, strict=True):
+                factors = Call("mul", (factor, Var(f"row_scale{r}", self.type)), self.type)
+                integers = Var(part, ValueType("i32", self.lanes))
+                yield self._multiply_add(self.accumulator(name), cast(integers, self.kernel.dtype), factors)
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
         """Prefetch what later steps read from a panel that does not stay in the first-level cache.
@@ -172,7 +174,7 @@ class _Loads:
         """Return the variable of an operand's value at a point, in lanes; load it if it is new."""
         index = Index(self.tile.index(operand, at))
         if self.kernel.groups is not None and operand.vector:
-            x: Expr = self._field(operand, index, int(at[FIELD]), self.kernel.groups.bits)
+            x: Expr = self._fields(operand, index, int(at[FIELD]), self.kernel.groups.bits)
         else:
             x = self._expression(operand, index, column)
         if x not in self.variables:
@@ -187,8 +189,8 @@ class _Loads:
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             return self._every_second(operand, index)
         if not operand.vector:
-            if self.kernel.words:
-                return Call("splat_word", (operand.array[index],), tile.type)
+            if self.kernel.words or self.kernel.groups:
+                return Call("splat_word", (operand.array[index],), ValueType("i32", lanes))
             return splat(cast(operand.array[index], dtype), lanes)
         partial = self.count
         if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
@@ -200,16 +202,14 @@ class _Loads:
             x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
         return x
 
-    def _field(self, operand: Operand, index: Index, number: int, bits: int) -> Expr:
-        """Return the fields of that number of a vector of words, each times the power of two at which it lies."""
-        tile = self.tile
-        load = Load(operand.array, index, ValueType(operand.dtype, tile.lanes), padded=operand.padded)
+    def _fields(self, operand: Operand, index: Index, number: int, bits: int) -> Expr:
+        """Return the pairs of fields of that number of a vector of words."""
+        load = Load(operand.array, index, ValueType(operand.dtype, self.tile.lanes), padded=operand.padded)
         if load not in self.words:
             self.words[load] = Var(f"word{len(self.words)}", load.type)
             self.statements.append(Let(self.words[load], load))
-        word = self.words[load]
-        mask = splat(Const(field_masks(bits)[number], ValueType(operand.dtype)), tile.lanes)
-        return cast(Call("and", (word, mask), word.type), self.kernel.dtype)
+        up, down = WORD // 2 - bits * (number + 1), WORD // 2 - bits
+        return Call("halves", (self.words[load], Index(up), Index(down)), load.type)
 
     def _every_second(self, operand: Operand, index: Index) -> Expr:
         """Return a vector of every second element, from two loads that begin at an even element.
