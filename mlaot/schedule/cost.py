@@ -153,7 +153,8 @@ def _column_counts(
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         each = panel_vectors(kernel, machine)
-        for n in range(1, max(min(vectors, tuning.TILE_COLUMNS), 1) + 1):
+        most = max(each, tuning.GROUP_COLUMNS) if kernel.groups else tuning.TILE_COLUMNS
+        for n in range(1, max(min(vectors, most), 1) + 1):
             if each % n == 0 or n % each == 0:  # blocks of columns divide a panel, or are whole panels
                 yield {lanes: n}
     else:
@@ -284,13 +285,10 @@ def _tile(
         loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
-    fields = n / machine.arithmetic if kernel.groups else 0  # their conversions
-    busy = max(
-        m * n / rate + fields,
-        loads,
-        streams,
-        machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0,
-    )
+    waits = machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
+    busy = max(m * n / rate, loads, streams, waits)
+    if kernel.groups:  # two shifts make an operand; the next group's sums do not wait for these
+        busy = max((m * n + 2 * n) / machine.arithmetic, loads, streams)
     busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around

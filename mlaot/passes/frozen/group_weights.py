@@ -7,7 +7,7 @@
                                                 v5 = quantize(v3 * (32767 / v4)) : i16[b,25,32]
                                                 v6 = contract_groups(v5, v1, v2, v4 / 32767) : f32[b,64]
 
-Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -127..127, or -7..7, times
+Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -128..127, or -8..7, times
 the scale. Scales are bfloat16, which has float32's range; they are rounded before the weights are divided by them, so
 that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded to 16 bits in the
 same groups, which moves results by a fiftieth of what int8 weights do, or less; the sum of a group is one of integers.
@@ -34,7 +34,7 @@ from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_ELEMENTS
 
 BITS = {"int8": 8, "int4": 4}
 LEVELS = 2**15 - 1  # of the numbers of 16 bits
-TINY = float(np.finfo(np.float32).tiny)
+TINY = np.finfo(np.float32).tiny
 
 
 @pass_over("module", after=("freeze", "quantize", "legalize"), when=lambda options: options.weights_dtype in BITS)
@@ -72,12 +72,26 @@ def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
 
 
 def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
-    """Round a matrix to integers times a scale for each group of rows and each column; return both."""
+    """Round a matrix to integers times a scale for each group of rows and each column; return both.
+
+    The number of a group that is farthest from 0 becomes an end of the range, -8 or 7: the one with the smaller sum of
+    squared errors.
+    """
     groups = np.pad(w, ((0, -len(w) % GROUP_WEIGHTS), (0, 0))).reshape(-1, GROUP_WEIGHTS, w.shape[1])
-    most = 2 ** (bits - 1) - 1
-    scales = round_bf16(np.maximum(np.abs(groups).max(axis=1), TINY * most) / np.float32(most))
-    rounded = np.clip(np.rint(groups / scales[:, None]), -most, most)
-    return rounded.astype(np.int8), scales
+    farthest = np.take_along_axis(groups, np.abs(groups).argmax(axis=1)[:, None], axis=1)
+    ends = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    best: tuple[Array, Array, Array] | None = None
+    for end in ends:
+        scales = round_bf16(farthest / np.float32(end))
+        scales = np.where(scales == 0, TINY, scales)
+        rounded = np.clip(np.rint(groups / scales), *ends)
+        errors = ((groups - rounded * scales) ** 2).sum(axis=1, keepdims=True)
+        if best is not None:
+            is_better = errors < best[0]
+            rounded, scales = np.where(is_better, rounded, best[1]), np.where(is_better, scales, best[2])
+        best = errors, rounded, scales
+    assert best is not None
+    return best[1].astype(np.int8).reshape(-1, w.shape[1]), best[2][:, 0]
 
 
 def _product(module: Module, node: Node, x: Node, w: Node, value: Array, bits: int) -> Node:
@@ -85,7 +99,7 @@ def _product(module: Module, node: Node, x: Node, w: Node, value: Array, bits: i
     graph = node.graph
     rounded, scales = round_groups(value, bits)
     fields = WORD // bits
-    words = q8.pack_fields(rounded.reshape(-1, value.shape[1]), bits).reshape(len(scales), -1, value.shape[1])
+    words = q8.pack_fields(rounded, bits).reshape(len(scales), -1, value.shape[1])
     weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
     name = add_weight(module, scales)
     module.narrow[name] = bf16
