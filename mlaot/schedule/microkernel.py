@@ -113,10 +113,9 @@ class Tile:
         assert self.kernel.groups is not None
         scale, row_scale = self.kernel.groups.scale, self.kernel.groups.row_scale
         scales = [Var(f"scale{c}", self.type) for c in range(len(self.columns))]
-        for var, column in zip(scales, self.columns, strict=True):
+        for c, column in enumerate(self.columns):
             index = Index(self.index(scale, self.point(at, {**self.rows[0], **column})))
-            x = Load(scale.array, index, ValueType(scale.dtype, self.lanes), padded=scale.padded)
-            yield Let(var, cast(x, self.kernel.dtype))
+            yield Let(scales[c], cast(_Loads(self, None).load(scale, index, c), self.kernel.dtype))
         for r, row in enumerate(self.rows):
             number = row_scale.array[self.index(row_scale, self.point(at, {**row, **self.columns[0]}))]
             yield Let(Var(f"row_scale{r}", self.type), splat(number, self.lanes))
@@ -174,7 +173,8 @@ class _Loads:
         """Return the variable of an operand's value at a point, in lanes; load it if it is new."""
         index = Index(self.tile.index(operand, at))
         if self.kernel.groups is not None and operand.vector:
-            x: Expr = self._fields(operand, index, int(at[FIELD]), self.kernel.groups.bits)
+            load = self.load(operand, index, column)
+            x: Expr = self._fields(load, int(at[FIELD]), self.kernel.groups.bits)
         else:
             x = self._expression(operand, index, column)
         if x not in self.variables:
@@ -192,19 +192,27 @@ class _Loads:
             if self.kernel.words or self.kernel.groups:
                 return Call("splat_word", (operand.array[index],), ValueType("i32", lanes))
             return splat(cast(operand.array[index], dtype), lanes)
-        partial = self.count
-        if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
-            partial = None if tile.segment.partial is None else Index(tile.segment.partial)
-        count = None if operand.padded else partial
-        x = cast(Load(operand.array, index, ValueType(operand.dtype, lanes), count=count, padded=operand.padded), dtype)
+        load = self.load(operand, index, column)
+        x, partial = cast(load, dtype), self._partial(column)
         if partial is not None and operand.padded and tile.along_sum:
             # A whole vector is loaded, and the lanes that are no elements of the sum become zeros.
             x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
         return x
 
-    def _fields(self, operand: Operand, index: Index, number: int, bits: int) -> Expr:
+    def load(self, operand: Operand, index: Index, column: int) -> Load:
+        """Return the load of a vector, which is partial where lanes are missing and there is no padding."""
+        count = None if operand.padded else self._partial(column)
+        return Load(operand.array, index, ValueType(operand.dtype, self.tile.lanes), count=count, padded=operand.padded)
+
+    def _partial(self, column: int) -> Expr | None:
+        """Return how many lanes of a vector there are, where not all."""
+        tile = self.tile
+        if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
+            return None if tile.segment.partial is None else Index(tile.segment.partial)
+        return self.count
+
+    def _fields(self, load: Load, number: int, bits: int) -> Expr:
         """Return the pairs of fields of that number of a vector of words."""
-        load = Load(operand.array, index, ValueType(operand.dtype, self.tile.lanes), padded=operand.padded)
         if load not in self.words:
             self.words[load] = Var(f"word{len(self.words)}", load.type)
             self.statements.append(Let(self.words[load], load))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.ir import Node, Type
 from mlaot.ir.module import Module
 from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
@@ -29,8 +30,7 @@ from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_free
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
-from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_ELEMENTS
+from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS
 
 BITS = {"int8": 8, "int4": 4}
 LEVELS = 2**15 - 1  # of the numbers of 16 bits
@@ -43,14 +43,20 @@ def group_weights(module: Module) -> None:
     check_frozen(module, "weights_dtype")
     if not module.is_frozen:
         return
-    bits, is_fixed = BITS[module.options.weights_dtype], fixed_by(module)
+    dtype, is_fixed = module.options.weights_dtype, fixed_by(module)
     for graph in module.graphs.values():
-        products = [(node, parts) for node in graph.nodes() if (parts := split_dense(node, is_fixed)) is not None]
-        values = fixed_values(module, graph, [w for _, (_, w) in products])
-        for (node, (x, w)), value in zip(products, values, strict=True):
-            graph.forward(node, _product(module, node, x, w, value, bits))
+        layers = {node: parts for node in graph.nodes() if (parts := split_dense(node, is_fixed)) is not None}
+        values = fixed_values(module, graph, [w for _, w in layers.values()])
+        for (node, (x, _)), value in zip(layers.items(), values, strict=True):
+            if np.isfinite(value).all():
+                graph.forward(node, _product(module, x, value, BITS[dtype]))
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
+    if not module.grouped:
+        raise MlaotError(
+            f"{module.name}: weights_dtype = {dtype!r}, but no dense layer has {GROUPED_COLUMNS} outputs and"
+            f" {GROUPED_ELEMENTS:,} frozen float32 weights, or more; leave the key out"
+        )
 
 
 def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
@@ -66,7 +72,7 @@ def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
         return None
     w = w if weight_labels[0] == summed[0] else st.transpose(w, perm=(1, 0))
     count, width = w.type.shape
-    if not isinstance(count, int) or not isinstance(width, int) or count < GROUP_WEIGHTS or width < LINE // 4:
+    if not isinstance(count, int) or not isinstance(width, int) or width < GROUPED_COLUMNS:
         return None
     return (x, w) if count * width >= GROUPED_ELEMENTS else None
 
@@ -94,16 +100,17 @@ def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
     return best[1].astype(np.int8).reshape(-1, w.shape[1]), best[2][:, 0]
 
 
-def _product(module: Module, node: Node, x: Node, w: Node, value: Array, bits: int) -> Node:
+def _product(module: Module, x: Node, value: Array, bits: int) -> Node:
     """Compute a dense layer with weights of few bits."""
-    graph = node.graph
+    graph = x.graph
     rounded, scales = round_groups(value, bits)
     fields = WORD // bits
     words = q8.pack_fields(rounded, bits).reshape(len(scales), -1, value.shape[1])
-    weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
-    name = add_weight(module, scales)
-    module.narrow[name] = bf16
-    scale = graph.input(name, Type(f32, scales.shape), parameter=True)
+    name, scale_name = add_weight(module, words), add_weight(module, scales)
+    module.grouped[name] = value.nbytes - words.nbytes - scales.nbytes
+    module.narrow[scale_name] = bf16
+    weights = graph.input(name, Type(i32, words.shape), parameter=True)
+    scale = graph.input(scale_name, Type(f32, scales.shape), parameter=True)
     grouped = _in_groups(x, len(scales))
     last = grouped.type.rank - 1
     largest = red.max_(ew.abs_(grouped), axes=(last,))
