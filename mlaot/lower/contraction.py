@@ -276,6 +276,7 @@ class _ContractionBuilder:
         """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
         x, words, scales, row_scales = self.reads
         group, word, field = [*operands(self.node)[1][0]][-3:]
+        names = {**names, group: "k1", word: "k"}  # of one point, too
         acc, part = Var("acc", ValueType(self.group.dtype)), Var("part", ValueType("i32"))
         integers = self._element(words, lanes, names)
         bits = self.node.attrs["bits"]
