@@ -86,18 +86,17 @@ def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
     groups = np.pad(w, ((0, -len(w) % GROUP_WEIGHTS), (0, 0))).reshape(-1, GROUP_WEIGHTS, w.shape[1])
     farthest = np.take_along_axis(groups, np.abs(groups).argmax(axis=1)[:, None], axis=1)
     ends = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    best: tuple[Array, Array, Array] | None = None
-    for end in ends:
-        scales = round_bf16(farthest / np.float32(end))
-        scales = np.where(scales == 0, TINY, scales)
-        rounded = np.clip(np.rint(groups / scales), *ends)
-        errors = ((groups - rounded * scales) ** 2).sum(axis=1, keepdims=True)
-        if best is not None:
-            is_better = errors < best[0]
-            rounded, scales = np.where(is_better, rounded, best[1]), np.where(is_better, scales, best[2])
-        best = errors, rounded, scales
-    assert best is not None
-    return best[1].astype(np.int8).reshape(-1, w.shape[1]), best[2][:, 0]
+
+    def rounded(scales: Array) -> Array:
+        return np.clip(np.rint(groups / scales), *ends)
+
+    def error(scales: Array) -> Array:
+        wide = scales.astype(np.float64)  # in which squares do not overflow
+        return np.asarray(((groups - rounded(scales) * wide) ** 2).sum(axis=1, keepdims=True))
+
+    low, high = (np.where(s == 0, TINY, s) for s in (round_bf16(farthest / np.float32(end)) for end in ends))
+    scales = np.where(error(low) <= error(high), low, high)
+    return rounded(scales).astype(np.int8).reshape(-1, w.shape[1]), scales[:, 0]
 
 
 def _product(module: Module, x: Node, value: Array, bits: int) -> Node:
