@@ -1,10 +1,11 @@
-"""What ``quantize = "int8"`` gives: time of a call, size of the module and answers, by those of float32.
+"""What weights in fewer bits give: time of a call, size of the module and answers, by those of float32.
 
-    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18)
+    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18, a GPT's next token)
     python benchmarks/quantized.py w3
 
 One core. The modules of a workload run in turn, so that all meet the same machine; medians of rounds. ``calibrated``:
-with ranges that a sample shows; ``dynamic``: with those of each call.
+``quantize = "int8"`` with ranges that a sample shows; ``dynamic``: with those of each call. ``float16``, ``int8`` and
+``int4`` are values of ``weights_dtype``.
 """
 
 from __future__ import annotations
@@ -26,23 +27,31 @@ from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 ROUNDS = 15
-WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
+WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1", "w6_gpt_decode")
+WEIGHTS = ("float16", "int8", "int4")
 
 
-def inputs(name: str, seed: int, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Made-up rows for a workload: pixels between 0 and 1, or normal numbers for images."""
+def inputs(name: str, seed: int, rows: int) -> list[workloads.Array]:
+    """Made-up inputs of a workload: rows of pixels between 0 and 1, of normal numbers for images; or its own tokens."""
+    if workloads.WORKLOADS[name].tokens:
+        return workloads.inputs(name)
     shape = (rows, *workloads.WORKLOADS[name].shapes[0][1:])
     rng = np.random.default_rng(seed)
-    return rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)
+    return [rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)]
 
 
 def make(name: str, folder: Path) -> list[str]:
-    """The modules of a workload: float32, calibrated and dynamic."""
+    """The modules of a workload: float32, quantized in two ways, and those with weights of fewer bits."""
     declared = workloads.declare(name)
-    sample = inputs(name, 1, 64 if name.startswith("w3") else 2)
+    sample = tuple(inputs(name, 1, 64 if name.startswith("w3") else 2))
+    kinds: dict[str, tuple[dict[str, str], object]] = {"float32": ({}, None), "dynamic": ({"quantize": "int8"}, None)}
+    if not workloads.WORKLOADS[name].tokens:
+        kinds["calibrated"] = {"quantize": "int8"}, sample
+    if name != "w5_resnet18_b1":  # whose weights are of convolutions
+        kinds |= {dtype: ({"weights_dtype": dtype}, None) for dtype in WEIGHTS}
     found = []
-    for kind, quantize, inputs_ in (("float32", "", None), ("calibrated", "int8", sample), ("dynamic", "int8", None)):
-        program = compile_model(declared, f"{kind}.{kind}", Options(quantize=quantize), sample=inputs_)
+    for kind, (settings, given) in kinds.items():
+        program = compile_model(declared, f"{kind}.{kind}", Options(**settings), sample=given)
         found.append(str(compile_program(program, kind, folder / kind)))
     return found
 
@@ -51,14 +60,15 @@ def compare(name: str, *libraries: str) -> None:
     """Print for each module the median time of a call, and how far its answers are from the first one's."""
     one_core()
     modules = [load(Path(library)) for library in libraries]
-    x = inputs(name, 2, workloads.WORKLOADS[name].shapes[0][0])
-    answers = [np.asarray(module.forward(x)) for module in modules]
+    arrays = inputs(name, 2, workloads.WORKLOADS[name].shapes[0][0])
+    given = [module.forward(*arrays) for module in modules]
+    answers = [np.asarray(answer[0] if isinstance(answer, tuple) else answer) for answer in given]
     times: list[list[float]] = [[] for _ in modules]
     for _ in range(ROUNDS):
         for module, found in zip(modules, times, strict=True):
             count, started = 0, time.perf_counter()
             while time.perf_counter() - started < 0.05:
-                module.forward(x)
+                module.forward(*arrays)
                 count += 1
             found.append((time.perf_counter() - started) / count)
     for found, answer in zip(times, answers, strict=True):

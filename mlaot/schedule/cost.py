@@ -153,7 +153,8 @@ def _column_counts(
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         each = panel_vectors(kernel, machine)
-        most = max(each, tuning.GROUP_COLUMNS) if kernel.groups else tuning.TILE_COLUMNS
+        is_sum = kernel.groups and "vnni" not in machine  # that of integers, which waits for nothing
+        most = max(each, tuning.GROUP_COLUMNS) if is_sum else tuning.TILE_COLUMNS
         for n in range(1, max(min(vectors, most), 1) + 1):
             if each % n == 0 or n % each == 0:  # blocks of columns divide a panel, or are whole panels
                 yield {lanes: n}
@@ -286,9 +287,10 @@ def _tile(
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
     waits = machine.latency / plan.sets if m * n * plan.sets < 2 * machine.latency else 0
-    busy = max(m * n / rate, loads, streams, waits)
-    if kernel.groups:  # two shifts make an operand; the next group's sums do not wait for these
-        busy = max((m * n + 2 * n) / machine.arithmetic, loads, streams)
+    work = m * n / rate
+    if kernel.groups:  # two shifts make an operand
+        work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
+    busy = max(work, loads, streams, waits)
     busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
