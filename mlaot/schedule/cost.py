@@ -127,8 +127,8 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
             loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
             if kernel.words and "vnni" not in machine:
                 loads *= 2  # as 16-bit numbers, even and odd ones apart
-            if kernel.groups:
-                loads += n if m > 1 else 1  # words, and the fields of each
+            if kernel.groups:  # words; or all products of a step, which compilers compute before they add them
+                loads = n + 1 + (n if "vnni" in machine else m * n)
             if kernel.gates and m == 1:
                 loads -= n - 1  # a multiply-add reads memory
             kept = m * n * sets + (_window(kernel, rows) if unrolled else 0)
@@ -291,7 +291,8 @@ def _tile(
     if kernel.groups:  # two shifts make an operand
         work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
     busy = max(work, loads, streams, waits)
-    busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
+    busy += streams * tuning.STREAM_CYCLES
+    busy += loads * (tuning.GROUP_LOAD_CYCLES if kernel.groups else tuning.LOAD_CYCLES)
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
 
