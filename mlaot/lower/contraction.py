@@ -255,14 +255,10 @@ class _ContractionBuilder:
         type_ = ValueType("i32" if self.words else self.group.dtype)
         sums = [Var(f"acc{g}" if self.gate else "acc", type_) for g in range(max(self.group.gates, 1))]
         starts = [Mutable(acc, identity(self.combine, type_.dtype)) for acc in sums]
+        gates: list[dict[str, int]] = [{self.gate: g} if self.gate else {} for g in range(len(sums))]
         updates = [
-            Assign(
-                acc,
-                self._accumulate(
-                    acc, [self._element(r, lanes, names, {self.gate: g} if self.gate else {}) for r in factors]
-                ),
-            )
-            for g, acc in enumerate(sums)
+            Assign(acc, self._accumulate(acc, [self._element(r, lanes, names, gate) for r in factors]))
+            for acc, gate in zip(sums, gates, strict=True)
         ]
         summed = self._loops(self._summed_order(lanes), names, lanes, updates)
         epilogue = self._epilogue(names, [cast(acc, self.group.dtype) for acc in sums])

@@ -63,11 +63,7 @@ def lower(model: Module) -> Program:
         bytes(storage.initial),
         options,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
-        words=any(
-            k.contraction is not None and bool(k.contraction.words or k.contraction.groups)
-            for p in procedures
-            for k in p.kernels
-        ),
+        words=any(c is not None and c.has_integer_sums for p in procedures for c in (k.contraction for k in p.kernels)),
     )
     return Program(module, procedures)
 

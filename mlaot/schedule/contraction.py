@@ -83,6 +83,11 @@ class Contraction:
     once: Body = field(default=(), compare=False)
     epilogue: Body = field(default=(), compare=False)
 
+    @property
+    def has_integer_sums(self) -> bool:
+        """Whether what is multiplied are integers."""
+        return self.words or self.groups is not None
+
 
 DOT = "dot4"  # adds the products of four bytes
 PAIR = "dot2"  # adds the products of two numbers of 16 bits

@@ -310,7 +310,7 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
         # Lines of the cache in a step; several steps share the line of a scalar.
         lines = count * (machine.bytes if operand.vector else itemsize) / LINE
         if kernel.groups and operand.vector:
-            lines *= kernel.groups.bits / 32
+            lines *= kernel.groups.bits / 16  # a word lasts for several steps
         size = _operand_bytes(kernel, operand)
         block = count * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
@@ -340,7 +340,7 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     """
     if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
         return False
-    is_plain = kernel.combine == "add" and not (kernel.gates or kernel.words or kernel.groups) and plan.sets == 1
+    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.has_integer_sums and plan.sets == 1
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
         return False

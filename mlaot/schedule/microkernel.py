@@ -49,9 +49,6 @@ class Tile:
         self.type = ValueType(kernel.dtype, self.lanes)
         self.along_sum = is_along_sum(kernel)
         self.names = [[f"c{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
-        # What the steps of the sum go into: of weights in groups, the sum of a group.
-        self.steps_into = [[f"part{r}_{c}" for c in range(len(columns))] for r in range(len(rows))]
-        self.steps_into = self.steps_into if kernel.groups else self.names
         self.axes = [*rows[0], *columns[0]]
         last = max(point.get(kernel.lanes, 0) for point in columns)
         self.is_last_vector = [point.get(kernel.lanes, 0) == last for point in columns]
@@ -60,6 +57,10 @@ class Tile:
     def accumulator(self, name: str, s: int = 0) -> Var:
         """Return the variable of an accumulator in the set number ``s``."""
         return Var(f"{name}_{s}" if s else name, self.type)
+
+    def group_sum(self, row: int, column: int) -> Var:
+        """Return the variable of the sum of a group of weights, of integers."""
+        return Var(f"part{row}_{column}", ValueType("i32", self.lanes))
 
     def point(self, at: Point, offsets: Offsets) -> dict[str, Dim]:
         """Return the point of the tile at which the summed variables are ``at``, for a row, a column or both."""
@@ -89,11 +90,11 @@ class Tile:
             yield from loads.take()
             for r, row in enumerate(self.rows):
                 x = loads.value(a, "a", self.point(at, {**row, **self.columns[0]}), 0)
-                for c, (name, y) in enumerate(zip(self.steps_into[r], vectors, strict=True)):
+                for c, (name, y) in enumerate(zip(self.names[r], vectors, strict=True)):
                     if c and a.vector and not self.along_sum:
                         x = loads.value(a, "a", self.point(at, {**row, **self.columns[c]}), c)
                     yield from loads.take()
-                    total = self.accumulator(name, s) if self.kernel.groups is None else Var(name, y.type)
+                    total = self.group_sum(r, c) if self.kernel.groups else self.accumulator(name, s)
                     yield self._multiply_add(total, x, y)
 
     def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
@@ -106,7 +107,8 @@ class Tile:
     def group_starts(self) -> Iterator[Statement]:
         """Yield the accumulators of a group."""
         zero = splat(Const(0, ValueType("i32")), self.lanes)
-        yield from (Mutable(Var(name, zero.type), zero) for names in self.steps_into for name in names)
+        sums = (self.group_sum(r, c) for r in range(len(self.rows)) for c in range(len(self.columns)))
+        yield from (Mutable(var, zero) for var in sums)
 
     def group_ends(self, at: Point) -> Iterator[Statement]:
         """Yield the statements that add the sums of a group, scaled, to those of all groups."""
@@ -118,11 +120,11 @@ class Tile:
             yield Let(scales[c], cast(_Loads(self, None).load(scale, index, c), self.kernel.dtype))
         for r, row in enumerate(self.rows):
             number = row_scale.array[self.index(row_scale, self.point(at, {**row, **self.columns[0]}))]
-            yield Let(Var(f"row_scale{r}", self.type), splat(number, self.lanes))
-            for name, part, factor in zip(self.names[r], self.steps_into[r], scales, strict=True):
-                factors = Call("mul", (factor, Var(f"row_scale{r}", self.type)), self.type)
-                integers = Var(part, ValueType("i32", self.lanes))
-                yield self._multiply_add(self.accumulator(name), cast(integers, self.kernel.dtype), factors)
+            own = Var(f"row_scale{r}", self.type)
+            yield Let(own, splat(number, self.lanes))
+            for c, (name, other) in enumerate(zip(self.names[r], scales, strict=True)):
+                part = cast(self.group_sum(r, c), self.kernel.dtype)
+                yield self._multiply_add(self.accumulator(name), part, Call("mul", (other, own), self.type))
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
         """Prefetch what later steps read from a panel that does not stay in the first-level cache.

@@ -30,7 +30,7 @@ from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_free
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
-from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS
+from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS, PADDING_GROWTH
 
 BITS = {"int8": 8, "int4": 4}
 LEVELS = 2**15 - 1  # of the numbers of 16 bits
@@ -72,9 +72,10 @@ def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
         return None
     w = w if weight_labels[0] == summed[0] else st.transpose(w, perm=(1, 0))
     count, width = w.type.shape
-    if not isinstance(count, int) or not isinstance(width, int) or width < GROUPED_COLUMNS:
+    if not isinstance(count, int) or not isinstance(width, int):
         return None
-    return (x, w) if count * width >= GROUPED_ELEMENTS else None
+    is_full = count + -count % GROUP_WEIGHTS <= PADDING_GROWTH * count
+    return (x, w) if is_full and width >= GROUPED_COLUMNS and count * width >= GROUPED_ELEMENTS else None
 
 
 def round_groups(w: Array, bits: int) -> tuple[Array, Array]:

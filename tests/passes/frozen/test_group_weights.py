@@ -120,19 +120,19 @@ def test_layers_of_equal_inputs_share_their_rounded_rows() -> None:
 
 
 def test_other_weights_stay() -> None:
-    """Small ones, a table that a layer reads too, convolutions, numbers that are not finite."""
+    """Small ones, of few inputs, a table that a layer reads too, convolutions, numbers that are not finite."""
     narrow, infinite = W[:, :255].copy(), W.copy()
     infinite[0, 0] = np.inf
-    kernel = draw.standard_normal((256, 300, 1, 1), np.float32)
+    kernel, few = (draw.standard_normal(shape, np.float32) for shape in ((256, 300, 1, 1), (40, 2048)))
 
     @mlaot.model
     def several(x: mlaot.f32[batch, 300], image: mlaot.f32[batch, 300, 4, 4], i: mlaot.i32[batch]) -> Any:
-        kept = x @ narrow, x[:, :40] @ W[:40], x @ infinite, nn.functional.conv2d(image, kernel)
+        kept = x @ narrow, x[:, :40] @ W[:40], x @ infinite, x[:, :40] @ few, nn.functional.conv2d(image, kernel)
         return *kept, np.take(TIED["table"], i, axis=0), x[:, :256] @ TIED["table"]
 
     module = passed(several)
     found = ops(module)
-    assert found.count("contract_groups") == 1 and found.count("contract") == 4
+    assert found.count("contract_groups") == 1 and found.count("contract") == 5
     np.testing.assert_array_equal(module.parameters["table"], TABLE)
 
 
