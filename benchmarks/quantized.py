@@ -1,12 +1,13 @@
-"""What ``quantize = "int8"`` gives: time of a call, size of the module and answers, by those of float32.
+"""What weights in fewer bits give: time of a call, size of the module and answers, by those of float32.
 
-    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18)
+    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18, a GPT's next token)
     python benchmarks/quantized.py w3
     MLAOT_ISA=v3 python benchmarks/quantized.py net    (the networks of families.py, random weights, through PyTorch)
     python benchmarks/quantized.py 'net bert'
 
 One core. The modules of a workload run in turn, so that all meet the same machine; medians of rounds. ``calibrated``:
-with ranges that a sample shows; ``dynamic``: with those of each call.
+``quantize = "int8"`` with ranges that a sample shows; ``dynamic``: with those of each call. ``float16``, ``int8`` and
+``int4`` are values of ``weights_dtype``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from mlaot.generate import compile_model
 from mlaot.settings.options import Options
 
 ROUNDS = 15
-WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1")
+WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1", "w6_gpt_decode")
+WEIGHTS = ("float16", "int8", "int4")
 
 
 def names() -> list[str]:
@@ -42,18 +44,19 @@ def names() -> list[str]:
     return [*WORKLOADS, *[f"net {name}" for name in FAMILIES]]
 
 
-def inputs(name: str, seed: int, rows: int) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
-    """Made-up rows for a network: pixels between 0 and 1, normal numbers, or indices."""
+def inputs(name: str, seed: int, rows: int) -> list[workloads.Array]:
+    """Made-up inputs of a network: pixels between 0 and 1, normal numbers or indices; or a workload's own tokens."""
     rng = np.random.default_rng(seed)
     if name.startswith("net "):
         from families import FAMILIES
 
         family = FAMILIES[name.removeprefix("net ")]
-        if family.integers:
-            return rng.integers(0, family.integers, family.shape)
-        return rng.standard_normal(family.shape, np.float32)
+        made = rng.standard_normal(family.shape, np.float32)
+        return [rng.integers(0, family.integers, family.shape) if family.integers else made]
+    if workloads.WORKLOADS[name].tokens:
+        return workloads.inputs(name)
     shape = (rows, *workloads.WORKLOADS[name].shapes[0][1:])
-    return rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)
+    return [rng.random(shape, np.float32) if len(shape) == 2 else rng.standard_normal(shape, np.float32)]
 
 
 def declare(name: str) -> Any:
@@ -72,12 +75,17 @@ def declare(name: str) -> Any:
 
 
 def make(name: str, folder: Path) -> list[str]:
-    """The modules of a network: float32, calibrated and dynamic."""
+    """The modules of a network: float32, quantized in two ways, and those with weights of fewer bits."""
     declared, options = declare(name), Options(isas=chosen_isas())
-    sample = inputs(name, 1, 64 if name.startswith("w3") else 2)
+    sample = tuple(inputs(name, 1, 64 if name.startswith("w3") else 2))
+    kinds: dict[str, tuple[dict[str, str], object]] = {"float32": ({}, None), "dynamic": ({"quantize": "int8"}, None)}
+    if name.startswith("net ") or not workloads.WORKLOADS[name].tokens:
+        kinds["calibrated"] = {"quantize": "int8"}, sample
+    if name.startswith(("w3", "w6")):  # whose weights are of dense layers
+        kinds |= {dtype: ({"weights_dtype": dtype}, None) for dtype in WEIGHTS}
     found = []
-    for kind, quantize, inputs_ in (("float32", "", None), ("calibrated", "int8", sample), ("dynamic", "int8", None)):
-        program = compile_model(declared, f"{kind}.{kind}", replace(options, quantize=quantize), sample=inputs_)
+    for kind, (settings, given) in kinds.items():
+        program = compile_model(declared, f"{kind}.{kind}", replace(options, **settings), sample=given)
         found.append(str(compile_program(program, kind, folder / kind)))
     return found
 
@@ -86,14 +94,15 @@ def compare(name: str, *libraries: str) -> None:
     """Print for each module the median time of a call, and how far its answers are from the first one's."""
     one_core()
     modules = [load(Path(library)) for library in libraries]
-    x = inputs(name, 2, 0 if name.startswith("net ") else workloads.WORKLOADS[name].shapes[0][0])
-    answers = [np.asarray(module.forward(x)) for module in modules]
+    arrays = inputs(name, 2, 0 if name.startswith("net ") else workloads.WORKLOADS[name].shapes[0][0])
+    given = [module.forward(*arrays) for module in modules]
+    answers = [np.asarray(answer[0] if isinstance(answer, tuple) else answer) for answer in given]
     times: list[list[float]] = [[] for _ in modules]
     for _ in range(ROUNDS):
         for module, found in zip(modules, times, strict=True):
             count, started = 0, time.perf_counter()
             while time.perf_counter() - started < 0.05:
-                module.forward(x)
+                module.forward(*arrays)
                 count += 1
             found.append((time.perf_counter() - started) / count)
     for found, answer in zip(times, answers, strict=True):

@@ -35,6 +35,7 @@ SIZES = (ROWS, 2, 1, 4, 8)  # of named dims, tried in this order
 HALF = {"f16": 5, "bf16": 4, "f32": 12, "f64": 26}  # half of the bits of a significand
 ROUNDING_PASSES = {
     "quantize": "quantize",
+    "group_weights": "weights_dtype",
     "half_weights": "weights_dtype",
 }  # passes that round, by the settings that ask for it
 WRONG = (MlaotError, AssertionError, ValueError, LookupError, TypeError, ZeroDivisionError)

@@ -112,7 +112,7 @@ def check_wheel(settings: Settings, generated: Path, wheel: Path) -> None:
     wheel.unlink()
     smaller = [f"fewer instruction sets (isa = {list(settings.isa)})"] if len(settings.isa) > 1 else []
     if any(not model.weights_dtype for model in settings.models):
-        smaller.append("weights in 16 bits (weights_dtype)")
+        smaller.append("weights in fewer bits (weights_dtype)")
     hint = f"; {' or '.join(smaller)} would make it smaller" if smaller else ""
     raise MlaotError(
         f"the wheel is {kilobytes(size)}, {kilobytes(size - 1000 * limit)} over budget.wheel_kb = {limit} in {FILE};"

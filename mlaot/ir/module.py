@@ -54,7 +54,8 @@ class Module:
     ``named`` are the arrays that the user declared of them, each a view of one parameter: of numbers of scalars.
     ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
     on an entry. ``options``: the settings that passes and lowering obey. ``narrow``: the weights that are stored in 16
-    bits, by input name. ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
+    bits, by input name; ``grouped``: the bytes that others save which are stored in groups, by the name of their words.
+    ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
     ``sample``: inputs by name, from which ranges are learnt; ``quantized``: the products that are computed with bytes,
     and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
@@ -77,6 +78,7 @@ class Module:
     dicts: frozenset[str] = frozenset()
     options: Options = DEFAULTS
     narrow: dict[str, DType] = field(default_factory=dict)
+    grouped: dict[str, int] = field(default_factory=dict)
     declared: dict[str, Graph] = field(default_factory=dict)
     declared_slots: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     sample: Mapping[str, np.ndarray[Any, Any]] | None = None

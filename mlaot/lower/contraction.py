@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
+from mlaot.ir.layouts import Labels
 from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
@@ -19,8 +20,10 @@ from mlaot.lower.layout import Access, padded_extent
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
+    WORD,
     Array,
     Call,
+    Const,
     Expr,
     Index,
     Load,
@@ -34,8 +37,9 @@ from mlaot.nest.expressions import (
 from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Assign, Body, Mutable, Statement, index_var, loop
 from mlaot.ops import reduction as red
+from mlaot.ops.axes import axes_of
 from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
-from mlaot.ops.quantized import contract_bytes
+from mlaot.ops.quantized import contract_bytes, contract_groups
 from mlaot.schedule.contraction import DOTS, contraction_of
 from mlaot.schedule.cost import cost
 from mlaot.schedule.machine import REFERENCE
@@ -45,12 +49,19 @@ LABELS = "abcdefghijklmnopqrstuvwxyz"
 
 def operands(node: Node) -> tuple[list[Node], list[str], str]:
     """Return the operands of a contraction or column reduction, their labels, and the labels of the result."""
+    if node.op is contract_groups:
+        maps = axes_of(node)
+        return [a.find() for a in node.args], [_letters(labels) for labels in maps.args], _letters(maps.result)
     if node.op in PRODUCTS:
         first, second, out = red.parse_spec(node.attrs["spec"])
         return [node.arg(0), node.arg(1)], [first, second], out
     labels = LABELS[: node.arg(0).type.rank]
     out = "".join(c for i, c in enumerate(labels) if i not in node.attrs["axes"])
     return [node.arg(0)], [labels], out
+
+
+def _letters(labels: Labels) -> str:
+    return "".join(LABELS[int(label)] for label in labels)
 
 
 def contraction_kernel(
@@ -108,6 +119,7 @@ class _ContractionBuilder:
         self.accesses = accesses
         self.stores = stores
         self.dot = DOTS[self.node.attrs["pairs"]] if self.node.op is contract_bytes else ""
+        self.grouped = self.node.op is contract_groups
         self.builder = Builder(group, accesses, stores)
         nodes, labels, self.out = operands(self.node)
         self.gate = self.out[-2] if group.gates else None
@@ -182,7 +194,8 @@ class _ContractionBuilder:
         The cost is that of ``REFERENCE`` for all machines, since they share one layout of the weights.
         """
         choices = [self._kernel(label) for label in self.choices()] if self.group.dtype in VECTORS else []
-        assert choices or not self.dot, f"bug in mlaot: words of {self.node} that do not lie side by side"
+        are_words = bool(self.dot) or self.grouped
+        assert choices or not are_words, f"bug in mlaot: words of {self.node} that do not lie side by side"
         return min(choices, key=lambda k: cost(contraction_of(k.nest), REFERENCE)) if choices else self._kernel(None)
 
     def choices(self) -> Iterator[str]:
@@ -207,7 +220,8 @@ class _ContractionBuilder:
 
         The latter reads two vectors that begin at an even element, so both must lie in the buffer.
         """
-        if read.access.buffer.dtype not in (("i32",) if self.dot else (self.group.dtype, *HALVES)):
+        is_words = self.dot or (self.grouped and read is self.reads[1])
+        if read.access.buffer.dtype not in (("i32",) if is_words else (self.group.dtype, *HALVES)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
         if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:
@@ -234,13 +248,16 @@ class _ContractionBuilder:
         """Return the nest with ``lanes`` along the lanes: a sum at each point of the result, then its epilogue."""
         names = self._names(lanes)
         self.builder = builder = Builder(self.group, self.accesses, self.stores)
+        if self.grouped and lanes is not None:
+            return self._kernel_of_groups(lanes, names)
         factors = sorted(self.reads, key=lambda r: lanes is not None and self._is_vector(r, lanes))  # broadcast first
         type_ = ValueType("i32" if self.dot else self.group.dtype)
         sums = [Var(f"acc{g}" if self.gate else "acc", type_) for g in range(max(self.group.gates, 1))]
         starts = [Mutable(acc, identity(self.combine, type_.dtype)) for acc in sums]
+        gates: list[dict[str, int]] = [{self.gate: g} if self.gate else {} for g in range(len(sums))]
         updates = [
-            Assign(acc, self._accumulate(acc, [self._element(r, lanes, names, g) for r in factors]))
-            for g, acc in enumerate(sums)
+            Assign(acc, self._accumulate(acc, [self._element(r, lanes, names, gate) for r in factors]))
+            for acc, gate in zip(sums, gates, strict=True)
         ]
         summed = self._loops(self._summed_order(lanes), names, lanes, updates)
         epilogue = self._epilogue(names, [cast(acc, self.group.dtype) for acc in sums])
@@ -249,6 +266,31 @@ class _ContractionBuilder:
         if lanes is None:
             return builder.kernel(body, "plain")
         return replace(builder.kernel(body, "contraction"), origin=self.node.origin)
+
+    def _kernel_of_groups(self, lanes: str, names: Mapping[str, str]) -> Kernel:
+        """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
+        x, words, scales, row_scales = self.reads
+        group, word, field = [*operands(self.node)[1][0]][-3:]
+        names = {**names, group: "k1", word: "k"}  # of one point, too
+        acc, part = Var("acc", ValueType(self.group.dtype)), Var("part", ValueType("i32"))
+        integers = self._element(words, lanes, names)
+        bits = self.node.attrs["bits"]
+        updates = []
+        for i in range(WORD // 2 // bits):
+            pair = Call("splat_word", (self._element(x, lanes, names, {field: 2 * i}),), part.type)
+            weights = Call("halves", (integers, Index(WORD // 2 - bits * (i + 1)), Index(WORD // 2 - bits)), part.type)
+            updates.append(Assign(part, Call("dot2", (part, pair, weights), part.type)))
+        scale = combine("prod", self._element(scales, lanes, names), self._element(row_scales, lanes, names))
+        in_group = (
+            Mutable(part, Const(0, part.type)),
+            loop(names[word], self.sizes[word], updates),
+            Assign(acc, combine("sum", acc, combine("prod", cast(part, acc.type.dtype), scale))),
+        )
+        whole = loop(names[group], self.sizes[group], in_group)
+        epilogue = self._epilogue(names, [acc])
+        start = Mutable(acc, identity("sum", acc.type.dtype))
+        body = self._loops(self.kept, names, lanes, (start, whole, *epilogue), parallel=True)
+        return replace(self.builder.kernel(body, "contraction"), origin=self.node.origin)
 
     @property
     def combine(self) -> str:
@@ -279,8 +321,10 @@ class _ContractionBuilder:
             return Call(self.dot, (total, *factors), total.type)
         return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
-    def _element(self, read: _Read, lanes: str | None, names: Mapping[str, str], gate: int) -> Expr:
-        """Return the element of an operand at a point, as a factor.
+    def _element(
+        self, read: _Read, lanes: str | None, names: Mapping[str, str], places: Mapping[str, int] = {}
+    ) -> Expr:
+        """Return the element of an operand at a point, as a factor; ``places`` are those along labels without loops.
 
         Until the schedule resolves panels, strides are those of the row-major matrix: rows times its columns.
         """
@@ -290,12 +334,13 @@ class _ContractionBuilder:
             columns, strides[read.panel] = array.panels.columns, 1
         total: Expr = Index(access.offset)
         for c, stride in strides.items():
-            at = Index(gate) if c == self.gate else as_index(index_var(names[c])) if c in names else Index(0)
+            is_looped = c in names and c not in places
+            at = as_index(index_var(names[c])) if is_looped else Index(places.get(c, 0))
             total = total + at * Index(stride if c == read.panel else stride * columns)
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
         if self.dot:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))
-        return cast(x, self.group.dtype)
+        return x if self.grouped and x.type.dtype in ("i16", "i32") else cast(x, self.group.dtype)
 
     def _array(self, read: _Read) -> Array:
         """Return the array of an operand."""

@@ -21,6 +21,7 @@ from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
 from mlaot.ops.control import uses
 from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of
+from mlaot.ops.quantized import contract_groups
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
 from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH
@@ -137,7 +138,7 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     columns, rows = shape[axis], prod(shape) // shape[axis]
     if type_.dtype.name not in (*VECTORS, "i32") or columns < (2 if gates else width // 2):
         return None
-    if gates or type_.dtype.name not in VECTORS:
+    if gates or type_.dtype.name not in VECTORS or reads[0][0].op is contract_groups:
         return axis, Panels(rows, columns, width)
     remainder = columns % width
     has_gaps = columns + -columns % width > PADDING_GROWTH * columns
@@ -152,6 +153,8 @@ def _column_axis(node: Node, i: int) -> int | None:
     """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand has it not."""
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
+    if node.op is contract_groups:
+        return node.arg(i).type.rank - 1 if i in (1, 2) else None
     if i == 0 and root_of(node.arg(1)).attrs.get("parameter"):  # of two weights, only the second one may lie in panels
         return None
     if _gates(node):

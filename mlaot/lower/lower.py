@@ -23,10 +23,10 @@ from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
-from mlaot.ops import reduction as red
 from mlaot.ops.base import conditions
 from mlaot.ops.control import result
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
+from mlaot.ops.quantized import contract_bytes
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
@@ -67,7 +67,7 @@ def lower(model: Module) -> Program:
         bytes(storage.initial),
         options,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
-        words=any(k.contraction is not None and bool(k.contraction.dot) for p in procedures for k in p.kernels),
+        words=any(c is not None and c.has_integer_sums for p in procedures for c in (k.contraction for k in p.kernels)),
     )
     return Program(module, procedures)
 
@@ -193,7 +193,9 @@ def _work(graph: Graph) -> Dim:
             nodes, labels, out = operands(node)
             pairs = zip(labels, nodes, strict=True)
             summed = {c: d for ls, n in pairs for c, d in zip(ls, n.type.shape, strict=False)}  # words have no labels
-            size = product((size, 2 if node.op is red.contract else 8, *[d for c, d in summed.items() if c not in out]))
+            size = product(
+                (size, 8 if node.op is contract_bytes else 2, *[d for c, d in summed.items() if c not in out])
+            )
         elif node.op is tree_ensemble:  # some ten steps a tree
             size = product((10 * node.attrs["forest"].trees, *node.arg(0).type.shape[:-1]))
         elif node.op.reduces:

@@ -88,7 +88,7 @@ class ExtensionModule:
     ``initial``: the first bytes of the state, behind which it starts as zeros; a module that ``is_prepared`` does not
     store them. ``options``: the settings that it was
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
-    ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply bytes, for which not
+    ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply integers, for which not
     all CPUs with AVX-512 have instructions.
     """
 

@@ -17,6 +17,7 @@ from mlaot.ir.dims import Dim, assign, dim, names
 from mlaot.ir.types import DTYPES
 
 HALVES = ("f16", "bf16")  # dtypes in memory only; computed with as f32
+WORD = 32  # bits of a word that holds several numbers
 FULL_VECTOR = 0  # lanes: as many as a vector of the machine has
 
 
@@ -294,7 +295,8 @@ CHEAP_CALLS = {
         "round",
         "nearest_inside",
     ),
-    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd", "splat_word", "dot4", "dot4_pairs"),
+    *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd"),
+    *("splat_word", "dot4", "dot4_pairs", "dot2", "halves"),
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

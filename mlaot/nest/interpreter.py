@@ -322,7 +322,7 @@ class Compiler:
     def splat_word(self, x: Call) -> Evaluate:
         load = x.args[0]
         assert isinstance(load, Load), f"bug in mlaot: {self.nest.name}: four bytes of {load}"
-        place = self.place(load.array, load.index, 1, 4, None, x)
+        place = self.place(load.array, load.index, 1, 4 // DTYPES[load.array.dtype].itemsize, None, x)
         lanes = x.type.lanes if x.type.lanes > 1 else ()
         return lambda names: np.full(lanes, names[f"@{load.array.name}"][place(names)[0]].view(np.int32)[0])
 
@@ -453,6 +453,17 @@ def _dot4(type_: ValueType, total: Any, x: Any, w: Any) -> Any:
     return total + (unsigned * signed).reshape(*np.shape(total), 4).sum(axis=-1, dtype=np.int32)
 
 
+def _dot2(type_: ValueType, total: Any, x: Any, w: Any) -> Any:
+    x, w = (np.ascontiguousarray(v).view(np.int16).astype(np.int32) for v in (x, w))
+    return total + (x * w).reshape(*np.shape(total), 2).sum(axis=-1, dtype=np.int32)
+
+
+def _halves(type_: ValueType, x: Any, up: Any, down: Any) -> Any:
+    """Shift both halves of words up, then down again, which extends their signs."""
+    moved = np.ascontiguousarray(x).view(np.int16) << np.int16(up) >> np.int16(down)
+    return moved.view(np.int32).reshape(np.shape(x))
+
+
 def _fold(half: int) -> Callable[..., Any]:
     def fold(type_: ValueType, x: Any, y: Any) -> Any:
         groups = np.concatenate([x, y]).reshape(-1, 2, half)
@@ -481,6 +492,8 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "nearest_inside": _nearest_inside,
     "dot4": _dot4,
     "dot4_pairs": _dot4,
+    "dot2": _dot2,
+    "halves": _halves,
     "even": lambda type_, x, y: np.concatenate([x, y])[::2],
     "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),

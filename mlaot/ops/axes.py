@@ -431,6 +431,17 @@ def contraction(*inside: str) -> Axes:
     return Axes(of, form)
 
 
+def _grouped_contraction_of(node: Node) -> AxisMap:
+    rank = node.type.rank - 1
+    rows, group, word, field, column = tuple(range(rank)), rank, rank + 1, rank + 2, rank + 3
+    layouts = (*rows, group, word, field), (group, word, column), (group, column), (*rows, group)
+    return AxisMap(layouts, (*rows, column), frozenset({field}))
+
+
+# Of a product whose weights have scales for groups: it is made late, in the layout that it keeps.
+grouped_contraction = Axes(_grouped_contraction_of, lambda use: None)
+
+
 def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
     """Make the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
 

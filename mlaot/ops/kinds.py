@@ -11,13 +11,13 @@ from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
 from mlaot.ops.base import OPS
 from mlaot.ops.control import result
-from mlaot.ops.quantized import contract_bytes, quantize
+from mlaot.ops.quantized import contract_bytes, contract_groups, quantize
 from mlaot.ops.random import normal_quantile
 from mlaot.ops.winograd import TRANSFORMS
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
-PRODUCTS = (red.contract, contract_bytes)
+PRODUCTS = (red.contract, contract_bytes, contract_groups)
 REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded

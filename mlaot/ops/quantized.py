@@ -1,7 +1,15 @@
-"""Quantization to 8 bits, and sums of products of bytes, four at a time.
+"""Products of bytes, four at a time, and products with weights of 8 or 4 bits that have scales for groups.
 
-Operands have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other signed, four
-neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
+Operands of the former have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other
+signed, four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
+
+Of the latter, weights are fields of words and the other operand has 16 bits. Instructions (``pmaddwd`` of SSE2) add two
+products of signed 16-bit numbers, so the fields of both halves of a word are neighbours, and two shifts make numbers of
+them::
+
+    x0 w0 + x1 w1 + x2 w2 + x3 w3 = dot2((x0, x1), word << 8 >> 8) + dot2((x2, x3), word >> 8),   word = w3 w1 | w2 w0
+
+The sum of a group of weights is exact, too; what is added to those of other groups is a float.
 """
 
 from __future__ import annotations
@@ -13,9 +21,9 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
-from mlaot.ir.types import f32, f64, i8, i32, u8
-from mlaot.nest.expressions import Call, Expr, Index, ValueType
-from mlaot.ops.axes import ELEMENTWISE, contraction, parse_spec
+from mlaot.ir.types import f32, f64, i8, i16, i32, u8
+from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType
+from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
@@ -24,8 +32,8 @@ LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
 def _quantize_type(x: Type, dtype: DType) -> Type:
-    if x.dtype not in (f32, f64) or dtype not in (u8, i8):
-        raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8 or i8")
+    if x.dtype not in (f32, f64) or dtype not in (u8, i8, i16):
+        raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8, i8 or i16")
     return Type(dtype, x.shape)
 
 
@@ -49,7 +57,7 @@ quantize: Op = Op(
     no_gradient,
     ELEMENTWISE,
     _quantize,
-    doc="the nearest number of 8 bits, of a half the even one; for nan the smallest",
+    doc="the nearest number of 8 or 16 bits, of a half the even one; for nan the smallest",
 )
 
 
@@ -96,4 +104,46 @@ contract_bytes: Op = Op(
     contraction("byte"),
     doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits;"
     " pairs: two neighbours in y have products whose sum 16 bits hold",
+)
+
+
+def pack_fields(weights: Array, bits: int) -> Array:
+    """Pack signed integers of few bits, neighbours along the first axis of a matrix, in the fields of int32 words."""
+    pairs = weights.astype(np.int64).reshape(-1, WORD // 2 // bits, 2, weights.shape[1]) & ((1 << bits) - 1)
+    places = bits * np.arange(pairs.shape[1])[:, None] + (WORD // 2) * np.arange(2)
+    return np.asarray((pairs << places[:, :, None]).sum(axis=(1, 2)).astype(np.uint32).view(np.int32))
+
+
+def unpack_fields(words: Array, bits: int) -> Array:
+    """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
+    ups = WORD - bits - (bits * np.arange(WORD // 2 // bits)[:, None] + (WORD // 2) * np.arange(2)).reshape(-1, 1)
+    fields = np.asarray(words[..., None, :] << ups.astype(np.int32)) >> (WORD - bits)
+    return fields.reshape(*words.shape[:-2], -1, words.shape[-1])
+
+
+def _contract_groups_type(x: Type, words: Type, scales: Type, row_scales: Type, bits: int) -> Type:
+    rows, groups, columns = x.shape[:-3], x.shape[-3:-2], words.shape[-1:]
+    fits = x.rank >= 3 and x.dtype is i16 and x.shape[-1] == WORD // bits and words.dtype is i32
+    fits = fits and words.shape[:-1] == x.shape[-3:-1] and scales.dtype is row_scales.dtype is f32
+    if not fits or scales.shape != (*groups, *columns) or row_scales.shape != (*rows, *groups):
+        raise MlaotError(f"contract_groups of {bits} bits does not fit {x}, {words}, {scales} and {row_scales}")
+    return Type(f32, (*rows, *columns))
+
+
+def _contract_groups_reference(x: Array, words: Array, scales: Array, row_scales: Array, bits: int) -> Array:
+    groups, columns = scales.shape
+    fields = unpack_fields(words, bits).astype(np.float64)  # in which sums are exact and products fast
+    rows = np.moveaxis(x.reshape(-1, groups, fields.shape[1]), 1, 0)
+    sums = np.matmul(rows.astype(np.float64), fields).astype(scales.dtype)
+    factors = scales[:, None] * np.moveaxis(row_scales.reshape(-1, groups, 1), 1, 0)
+    return np.asarray((sums * factors).sum(axis=0).reshape(*x.shape[:-3], columns))
+
+
+contract_groups: Op = Op(
+    "contract_groups",
+    _contract_groups_type,
+    _contract_groups_reference,
+    no_gradient,
+    grouped_contraction,
+    doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both",
 )

@@ -35,6 +35,7 @@ from mlaot.passes.algebra.transposed_convolution import transposed_convolution
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.passes.base import Pass, check_order
 from mlaot.passes.frozen.freeze import freeze
+from mlaot.passes.frozen.group_weights import group_weights
 from mlaot.passes.frozen.half_weights import half_weights
 from mlaot.passes.frozen.one_hot_gather import one_hot_gather
 from mlaot.passes.frozen.quantize import quantize
@@ -82,7 +83,7 @@ FROZEN: Passes = (
 # Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
 # The forms that lowering expects.
-LEGAL: Passes = (legalize, half_weights)
+LEGAL: Passes = (legalize, group_weights, half_weights)
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.

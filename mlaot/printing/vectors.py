@@ -24,7 +24,7 @@ FLOATS = ("f32", "f64")
 MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gather_part", "scatter", "scatter_part")}
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 NARROWING = {"store", "store_part", "scatter", "scatter_part"}  # ``store_u8_as_f32v``: of whole numbers
-WORDS = {"splat_word", "dot4", "dot4_pairs"}  # of four bytes
+WORDS = {"splat_word", "dot4", "dot4_pairs", "dot2", "halves"}  # of four bytes, or two numbers of 16 bits
 # One text for scalars and vectors of floats.
 GENERIC = {
     *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),
@@ -77,7 +77,7 @@ LOG_Q = {
     ),
 }
 
-_NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?)")
+_NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i16|i8|u8|bool)_as_)?(f32|f64|i32|i64)(v?)")
 
 
 @cache
@@ -114,7 +114,7 @@ def vector_helper(name: str, isa: Isa) -> str | None:
 def _is_helper(family: str, source: str, dtype: str, form: str) -> bool:
     if source:
         if family in NARROWING:
-            return form == "v" and source in ("u8", "i8") and dtype in FLOATS
+            return form == "v" and source in ("u8", "i8", "i16") and dtype in FLOATS
         families = {"load", "load_part"} if source in HALVES else CONVERTING  # weights, which have no gaps
         return form == "v" and family in families and dtype in FLOATS and source != dtype
     if form == "v" and family in MEMORY:
@@ -208,7 +208,8 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
         folded(0), half = 1   0 2 4 6     the first of each pair of groups of ``half`` lanes; folded(half): the second
         swapped(4, 2)         2 3 0 1     each lane i and the lane i ^ half, as in a butterfly
 
-    ``every_byte`` and ``every_fourth`` take the first byte of each lane, or of each four, of a vector of bytes.
+    ``every_byte`` and ``every_fourth`` take the first byte of each lane, or of each four, of a vector of bytes, and
+    ``every_second_half`` each second number of 16 bits.
     """
 
     def join(indices: Iterable[int]) -> str:
@@ -218,6 +219,7 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
     return {
         "lane_list": lambda text: ", ".join(text.replace("$", str(i)) for i in range(lanes)),
         "every_fourth": join(4 * i % size for i in range(size)),
+        "every_second_half": join(2 * i % (size // 2) for i in range(size // 2)),
         "every_byte": join(bits // 8 * i % size for i in range(size)),
         "every_other": join(2 * i + (2 * i >= lanes) for i in range(lanes)),
         "backwards": join(reversed(range(lanes))),

@@ -15,7 +15,7 @@ from mlaot.lower.text import program_text
 from mlaot.printing.file import LONG_KERNELS
 from mlaot.report.golden import compare_references, golden_vectors
 from mlaot.report.metadata import graph_metadata
-from mlaot.report.rounding import half_weights_report, quantization_report
+from mlaot.report.rounding import narrow_weights_report, quantization_report
 from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
@@ -42,7 +42,7 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
     for line in compare_references(references, graphs, program.module, vectors):
         print(f"mlaot: {graphs.name}: {line}", flush=True)
     if graphs.options.weights_dtype:
-        print(f"mlaot: {half_weights_report(graphs, vectors)}", flush=True)
+        print(f"mlaot: {narrow_weights_report(graphs, vectors)}", flush=True)
     for line in quantization_report(graphs, vectors) if graphs.options.quantize else ():
         print(f"mlaot: {line}", flush=True)
     return replace(program, module=replace(program.module, golden=vectors))

@@ -14,11 +14,12 @@ from mlaot.ops.base import Array
 from mlaot.passes.frozen.quantize import split_sample
 
 
-def half_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
-    """Return a line on what half-precision weights save and cost."""
+def narrow_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
+    """Return a line on what weights in fewer bits save and cost."""
     used = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
-    others_bytes = sum(module.parameters[name].nbytes for name in used - module.narrow.keys())
+    others_bytes = sum(module.parameters[name].nbytes for name in used - module.narrow.keys() - module.grouped.keys())
     saved_bytes = sum(module.parameters[name].nbytes // 2 for name in used & module.narrow.keys())
+    saved_bytes += sum(module.grouped.values())
     drift = _drift_text(vectors)
     return (
         f"{module.name}: weights as {module.options.weights_dtype} save {saved_bytes:,} bytes"

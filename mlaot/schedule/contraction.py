@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, assign, step_of
-from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, Panels
+from mlaot.nest.expressions import HALVES, WORD, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import Machine
 
@@ -47,6 +47,19 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """How the operands of a contraction are stored: 16-bit numbers, and fields of ``bits`` in words.
+
+    Pairs of fields of a word are the innermost summed axis, the words of a group the next one. The sum of a group is of
+    integers, and goes into the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
+    """
+
+    bits: int
+    scale: Operand
+    row_scale: Operand
+
+
+@dataclass(frozen=True)
 class Contraction:
     """A nest that sums products (or combines the elements of one operand) over ``summed`` for each point of ``out``.
 
@@ -54,7 +67,8 @@ class Contraction:
     if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
     stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
     an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``dot``: where each
-    factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty.
+    factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty. ``groups``: the
+    last operand is stored in groups.
     """
 
     dtype: str
@@ -66,12 +80,20 @@ class Contraction:
     start: Const
     gates: str | None = None
     dot: str = ""
+    groups: Groups | None = None
     once: Body = field(default=(), compare=False)
     epilogue: Body = field(default=(), compare=False)
 
+    @property
+    def has_integer_sums(self) -> bool:
+        """Whether what is multiplied are integers."""
+        return bool(self.dot) or self.groups is not None
+
 
 DOTS = ("dot4", "dot4_pairs")  # add the products of four bytes
+PAIR = "dot2"  # adds the products of two numbers of 16 bits
 GATE = "g"  # the axis of several sums at each point
+FIELD = "f"  # the axis of pairs of fields of a word
 
 
 def contraction_of(nest: Nest) -> Contraction:
@@ -81,6 +103,8 @@ def contraction_of(nest: Nest) -> Contraction:
     out, body = _loops(body)
     starts = [s for s in body if isinstance(s, Mutable)]
     inner, epilogue = body[len(starts) : len(starts) + 1], body[len(starts) + 1 :]
+    if isinstance(inner[0], For) and isinstance(inner[0].body[0], Mutable):
+        return _in_groups(out, starts[0], inner[0], once, epilogue)
     if not isinstance(inner[0], For):  # a sum over one point
         inner, epilogue = body[len(starts) : 2 * len(starts)], body[2 * len(starts) :]
     summed, updates = _loops(inner)
@@ -103,8 +127,38 @@ def contraction_of(nest: Nest) -> Contraction:
         start,
         GATE if len(updates) > 1 else None,
         functions[0] if functions[0] in DOTS else "",
-        once,
-        epilogue,
+        once=once,
+        epilogue=epilogue,
+    )
+
+
+def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilogue: Body) -> Contraction:
+    """Analyse a sum over groups, each of which is the sum of the products of a row with pairs of fields of words."""
+    first, words, last = group.body
+    assert isinstance(first, Mutable) and isinstance(words, For) and isinstance(start.value, Const)
+    assert isinstance(last, Assign) and isinstance(last.value, Call)
+    _, scales = _product(last.value.args[1])
+    scale, row_scale = map(_element, _product(scales))
+    lanes = next(loop.var.name for loop in out if loop.tiled)
+    x, fields = zip(*[_factors(s)[1] for s in words.body], strict=True)
+    axes = tuple(Axis(loop.var.name, _extent(loop)) for loop in out)
+    sums = tuple(Axis(loop.var.name, _extent(loop)) for loop in (group, words))
+    variables = [axis.name for axis in (*axes, *sums)]
+    return Contraction(
+        start.value.type.dtype,
+        axes,
+        (*sums, Axis(FIELD, len(fields))),
+        lanes,
+        (_operand(x, variables, lanes, FIELD), _operand(fields[:1], variables, lanes)),
+        "add",
+        start.value,
+        groups=Groups(
+            WORD // 2 // len(fields),
+            _operand([scale], variables, lanes),
+            _operand([row_scale], variables, lanes),
+        ),
+        once=once,
+        epilogue=epilogue,
     )
 
 
@@ -131,22 +185,29 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
     return s.value.name, [_element(x) for x in factors]
 
 
+def _product(x: Expr) -> tuple[Expr, Expr]:
+    """Return the factors of a product."""
+    assert isinstance(x, Call) and x.name == "mul", f"bug in mlaot: {x} is no product"
+    first, second = x.args
+    return first, second
+
+
 def _element(x: Expr) -> Load:
-    """Return the element behind a factor, which may be converted, or be four of them as a word."""
+    """Return the element behind a factor, which may be converted, be fields of it, or be several of them as a word."""
     while isinstance(x, Call):
-        (x,) = x.args
+        x = x.args[0]
     assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"
     return x
 
 
-def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str) -> Operand:
-    """Describe an operand by the elements of it that the sums at a point read: one, or one for each gate."""
+def _operand(loads: Sequence[Load], variables: Sequence[str], lanes: str, several: str = GATE) -> Operand:
+    """Describe an operand by the elements that the sums at a point read: one, or those along an axis ``several``."""
     first = loads[0]
     places = [x.index.value for x in loads if isinstance(x.index, Index)]
     strides = [(name, step_of(places[0], name)) for name in variables]
     offset = assign(places[0], dict.fromkeys(variables, 0))
     if len(places) > 1:
-        strides.append((GATE, places[1] - places[0]))
+        strides.append((several, places[1] - places[0]))
     panels = first.array.panels
     if panels is not None:
         strides = [(name, s if name == lanes else _row_stride(s, panels)) for name, s in strides]
@@ -208,7 +269,7 @@ def is_along_sum(kernel: Contraction) -> bool:
 def description(kernel: Contraction) -> str:
     """Describe the loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
-    factors = kernel.dot or kernel.dtype
+    factors = f"int{kernel.groups.bits}" if kernel.groups else kernel.dot or kernel.dtype
     return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
 
 

@@ -148,6 +148,8 @@ def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: 
     if kernel.dot and "vnni" not in machine:
         # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
         loads = loads + 2 if _adds_pairs(kernel, machine) else 2 * loads
+    if kernel.groups:  # words; or all products of a step, which compilers compute before they add them
+        loads = n + 1 + (n if "vnni" in machine else m * n)
     if kernel.gates and m == 1:
         loads -= n - 1  # a multiply-add reads memory
     kept = m * n * sets + window
@@ -173,7 +175,9 @@ def _column_counts(
     if lanes in fixed:
         vectors = -(-sizes[lanes] // lanes_of(kernel.dtype, machine))
         each = panel_vectors(kernel, machine)
-        for n in range(1, max(min(vectors, tuning.TILE_COLUMNS), 1) + 1):
+        is_sum = kernel.groups and "vnni" not in machine  # that of integers, which waits for nothing
+        most = max(each, tuning.GROUP_COLUMNS) if is_sum else tuning.TILE_COLUMNS
+        for n in range(1, max(min(vectors, most), 1) + 1):
             if each % n == 0 or n % each == 0:  # blocks of columns divide a panel, or are whole panels
                 yield {lanes: n}
     else:
@@ -212,7 +216,7 @@ def _sets(kernel: Contraction) -> int:
     """
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
-    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add":
+    if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add" or kernel.groups:
         return 1
     vectors = -(-lanes * DTYPES[kernel.dtype].itemsize // LINE)
     return tuning.NARROW_SETS.get(vectors, 1) if steps >= tuning.NARROW_STEPS and len(kernel.operands) == 2 else 1
@@ -306,9 +310,13 @@ def _tile(
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
     chains = m * n * plan.sets // plan.passes  # sums that do not wait for each other
-    waiting = machine.latency * plan.passes / plan.sets if chains < 2 * machine.latency else 0
-    busy = max(m * n / rate, loads, streams, waiting)
-    busy += streams * tuning.STREAM_CYCLES + loads * tuning.LOAD_CYCLES
+    waits = machine.latency * plan.passes / plan.sets if chains < 2 * machine.latency else 0
+    work = m * n / rate
+    if kernel.groups:  # two shifts make an operand
+        work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
+    busy = max(work, loads, streams, waits)
+    busy += streams * tuning.STREAM_CYCLES
+    busy += loads * (tuning.GROUP_LOAD_CYCLES if kernel.groups else tuning.LOAD_CYCLES)
     around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
 
@@ -329,6 +337,8 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
             read *= -(-vectors * machine.bytes // LINE) * LINE / (vectors * machine.bytes)
         # Lines of the cache in a step; several steps share the line of a scalar.
         lines = read * (machine.bytes if operand.vector else itemsize) / LINE
+        if kernel.groups and operand.vector:
+            lines *= kernel.groups.bits / 16  # a word lasts for several steps
         size = _operand_bytes(kernel, operand)
         block = read * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
@@ -358,7 +368,7 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     """
     if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
         return False
-    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.dot and plan.sets == 1
+    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.has_integer_sums and plan.sets == 1
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
         return False

@@ -75,7 +75,7 @@ class Machine:
     ``architecture``: the only one that has it, as compilers call it; none for what every CPU has. ``replaces``: the
     machine that all CPUs of that architecture do better than, so that it is always made beside that one. ``needs``:
     names in ``CPUID`` that a CPU must have and the compiler may use; ``bytes_need``: more of them for a module that
-    multiplies bytes, which reach the compiler in inline assembly only. ``options``: further flags of the compiler.
+    multiplies integers, which reach the compiler in inline assembly only. ``options``: further flags of the compiler.
 
     For the estimates of schedules: ``caches``; ``latency``: cycles of a multiply-add; ``arithmetic`` and ``loads``:
     vector instructions a cycle; ``from_second`` and ``from_third``: cycles for a vector from the cache of that level;
@@ -122,7 +122,7 @@ class Machine:
         return (*(f"-m{name}" for name in self.needs), *self.options)
 
     def condition(self, *, words: bool) -> Condition:
-        """Return what a CPU must report to run a module; ``words``: one that multiplies bytes."""
+        """Return what a CPU must report to run a module; ``words``: one that multiplies integers of 8 or 16 bits."""
         features = [CPUID[name] for name in (*self.needs, *(self.bytes_need if words else ()))]
         saved = 0
         registers = {(1, 0, 2): AVX} if any(feature.saved for feature in features) else {}
@@ -143,7 +143,7 @@ CAPABILITIES = {
     "mask": "loads and stores of some lanes, chosen by a mask register (AVX-512)",
     "narrow": "a conversion of a vector of 32-bit numbers to one of bytes",
     "compress": "the lanes that a mask chooses, moved together",
-    "vnni": "four products of bytes and their sum are one instruction",
+    "vnni": "four products of bytes, or two of 16-bit numbers, and their sum are one instruction",
     "evex": "instructions may name registers 16 to 31",
 }
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mlaot.ir import Dim
-from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
-from mlaot.nest.statements import Assign, Let, Prefetch, Statement
-from mlaot.schedule.contraction import Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
+from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
+from mlaot.schedule.contraction import FIELD, PAIR, Contraction, Operand, gate_count, is_along_sum, lanes_of
 from mlaot.schedule.cost import Schedule, first_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -65,6 +65,10 @@ class Tile:
         """Return the variable of an accumulator in the set number ``s``."""
         return Var(f"{name}_{s}" if s else name, self.type)
 
+    def group_sum(self, row: int, column: int) -> Var:
+        """Return the variable of the sum of a group of weights, of integers."""
+        return Var(f"part{row}_{column}", ValueType("i32", self.lanes))
+
     def point(self, at: Point, offsets: Offsets) -> dict[str, Dim]:
         """Return the point of the tile at which the summed variables are ``at``, for a row, a column or both."""
         result = {**self.at, **at}
@@ -97,12 +101,37 @@ class Tile:
                     if c and a.vector and not self.along_sum:
                         x = loads.value(a, "a", self.point(at, {**row, **self.columns[c]}), c)
                     yield from loads.take()
-                    yield self._multiply_add(self.accumulator(name, s), x, y)
+                    total = self.group_sum(r, c) if self.kernel.groups else self.accumulator(name, s)
+                    yield self._multiply_add(total, x, y)
 
     def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
         if self.kernel.dot:
             return Assign(total, Call(self.kernel.dot, (total, x, y), self.type))
+        if total.type.dtype != self.kernel.dtype:
+            return Assign(total, Call(PAIR, (total, x, y), total.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
+
+    def group_starts(self) -> Iterator[Statement]:
+        """Yield the accumulators of a group."""
+        zero = splat(Const(0, ValueType("i32")), self.lanes)
+        sums = (self.group_sum(r, c) for r in range(len(self.rows)) for c in range(len(self.columns)))
+        yield from (Mutable(var, zero) for var in sums)
+
+    def group_ends(self, at: Point) -> Iterator[Statement]:
+        """Yield the statements that add the sums of a group, scaled, to those of all groups."""
+        assert self.kernel.groups is not None
+        scale, row_scale = self.kernel.groups.scale, self.kernel.groups.row_scale
+        scales = [Var(f"scale{c}", self.type) for c in range(len(self.columns))]
+        for c, column in enumerate(self.columns):
+            index = Index(self.index(scale, self.point(at, {**self.rows[0], **column})))
+            yield Let(scales[c], cast(_Loads(self, None).load(scale, index, c), self.kernel.dtype))
+        for r, row in enumerate(self.rows):
+            number = row_scale.array[self.index(row_scale, self.point(at, {**row, **self.columns[0]}))]
+            own = Var(f"row_scale{r}", self.type)
+            yield Let(own, splat(number, self.lanes))
+            for c, (name, other) in enumerate(zip(self.names[r], scales, strict=True)):
+                part = cast(self.group_sum(r, c), self.kernel.dtype)
+                yield self._multiply_add(self.accumulator(name), part, Call("mul", (other, own), self.type))
 
     def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
         """Prefetch what later steps read from a panel that does not stay in the first-level cache.
@@ -141,6 +170,7 @@ class _Loads:
     def __init__(self, tile: Tile, count: Expr | None) -> None:
         self.tile, self.kernel, self.count = tile, tile.kernel, count
         self.variables: dict[Expr, Var] = {}
+        self.words: dict[Expr, Var] = {}
         self.statements: list[Statement] = []
 
     def take(self) -> list[Statement]:
@@ -150,7 +180,12 @@ class _Loads:
 
     def value(self, operand: Operand, letter: str, at: Point, column: int) -> Var:
         """Return the variable of an operand's value at a point, in lanes; load it if it is new."""
-        x = self._expression(operand, Index(self.tile.index(operand, at)), column)
+        index = Index(self.tile.index(operand, at))
+        if self.kernel.groups is not None and operand.vector:
+            load = self.load(operand, index, column)
+            x: Expr = self._fields(load, int(at[FIELD]), self.kernel.groups.bits)
+        else:
+            x = self._expression(operand, index, column)
         if x not in self.variables:
             number = sum(var.name[0] == letter for var in self.variables.values())
             self.variables[x] = Var(f"{letter}{number}", x.type)
@@ -163,18 +198,35 @@ class _Loads:
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             return self._every_second(operand, index)
         if not operand.vector:
-            if self.kernel.dot:
-                return Call("splat_word", (operand.array[index],), tile.type)
+            if self.kernel.dot or self.kernel.groups:
+                return Call("splat_word", (operand.array[index],), ValueType("i32", lanes))
             return splat(cast(operand.array[index], dtype), lanes)
-        partial = self.count
-        if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
-            partial = None if tile.segment.partial is None else Index(tile.segment.partial)
-        count = None if operand.padded else partial
-        x = cast(Load(operand.array, index, ValueType(operand.dtype, lanes), count=count, padded=operand.padded), dtype)
+        load = self.load(operand, index, column)
+        x, partial = cast(load, dtype), self._partial(column)
         if partial is not None and operand.padded and tile.along_sum:
             # A whole vector is loaded, and the lanes that are no elements of the sum become zeros.
             x = Call("first", (x, partial, Const(0.0, ValueType(dtype))), x.type)
         return x
+
+    def load(self, operand: Operand, index: Index, column: int) -> Load:
+        """Return the load of a vector, which is partial where lanes are missing and there is no padding."""
+        count = None if operand.padded else self._partial(column)
+        return Load(operand.array, index, ValueType(operand.dtype, self.tile.lanes), count=count, padded=operand.padded)
+
+    def _partial(self, column: int) -> Expr | None:
+        """Return how many lanes of a vector there are, where not all."""
+        tile = self.tile
+        if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
+            return None if tile.segment.partial is None else Index(tile.segment.partial)
+        return self.count
+
+    def _fields(self, load: Load, number: int, bits: int) -> Expr:
+        """Return the pairs of fields of that number of a vector of words."""
+        if load not in self.words:
+            self.words[load] = Var(f"word{len(self.words)}", load.type)
+            self.statements.append(Let(self.words[load], load))
+        up, down = WORD // 2 - bits * (number + 1), WORD // 2 - bits
+        return Call("halves", (self.words[load], Index(up), Index(down)), load.type)
 
     def _every_second(self, operand: Operand, index: Index) -> Expr:
         """Return a vector of every second element, from two loads that begin at an even element.

@@ -217,7 +217,7 @@ class _Loops:
         names = [name for row in tile.names for name in row]
         start = splat(self.kernel.start, self.lanes)
         yield from (Mutable(tile.accumulator(name, s), start) for s in range(tile.sets) for name in names)
-        yield from self._sum(0, {}, tile)
+        yield from self._sum(0, {}, tile) if self.kernel.groups is None else self._sum_of_groups(tile)
         sets = tile.sets
         while sets > 1:  # add the sets in halves
             sets //= 2
@@ -242,6 +242,14 @@ class _Loops:
                 )
             )
         yield from epilogue(tile, are_stored=True)
+
+    def _sum_of_groups(self, tile: Tile) -> Iterator[Statement]:
+        """Yield the loop over groups of weights around that over the words of a group, pairs of fields written out."""
+        group, word, field = self.kernel.summed
+        at = {group.name: dim(group.name), word.name: dim(word.name)}
+        steps = tile.steps([{**at, field.name: f} for f in range(_as_int(field.size))], None)
+        starts, ends = tile.group_starts(), tile.group_ends(at)
+        yield _loop(group.name, 0, group.size, (*starts, _loop(word.name, 0, word.size, tuple(steps)), *ends))
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:
         """Yield the loops over the summed variables from ``depth`` on; the innermost ones may be written out."""

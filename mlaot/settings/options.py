@@ -42,8 +42,9 @@ class Options:
         example="file",
     )
     weights_dtype: str = choice(
-        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to it and stored so",
-        ("float16", "bfloat16"),
+        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to it and stored so;"
+        " `int8` or `int4`: those of dense layers, with a scale for each group of 32",
+        ("float16", "bfloat16", "int8", "int4"),
         default="",
         otherwise="that of the model",
         example="float16",

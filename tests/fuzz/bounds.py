@@ -406,6 +406,7 @@ NOT_DRAWN = (
     "bitcast",
     "quantize",
     "contract_bytes",
+    "contract_groups",
     "round_f16",
     "round_bf16",
     "rounded",

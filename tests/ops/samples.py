@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir.types import Literal, f32, i8, i64, u8
+from mlaot.ir.types import Literal, f32, i8, i16, i64, u8
 from mlaot.ops import structure as st
 
 from . import samples_structure
@@ -112,7 +112,7 @@ def _cast(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _rounded(rng: np.random.Generator) -> Iterator[Sample]:
     for i, shape in enumerate(SHAPES):
-        yield Sample((np.asarray(90 + 90 * rng.normal(size=shape)),), {"dtype": (u8, i8)[i % 2]})
+        yield Sample((np.asarray(90 + 90 * rng.normal(size=shape)),), {"dtype": (u8, i8, i16)[i % 3]})
 
 
 def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
@@ -123,6 +123,18 @@ def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
         small = rng.integers(-64, 65, (*w, 4), np.int8).view("<i4")[..., 0]
         for weights, pairs in ((words, False), (small, True)):
             yield Sample((rng.integers(0, 256, (*x, 4), np.uint8), weights), {"spec": spec, "pairs": pairs})
+
+
+def _groups(rng: np.random.Generator) -> Iterator[Sample]:
+    """16-bit numbers of no, one and two axes of rows, and words of fields of 8 and 4 bits, in one or several groups."""
+    for rows, groups, words, columns, bits in (
+        *(((), 2, 8, 33, 8), ((3,), 1, 8, 16, 8), ((2, 5), 3, 4, 20, 4), ((7,), 2, 4, 130, 4)),
+        *(((4,), 5, 3, 3, 8), ((17,), 2, 1, 40, 4)),
+    ):
+        x = rng.integers(-(2**15), 2**15, (*rows, groups, words, 32 // bits), np.int16)
+        y = rng.integers(-(2**31), 2**31, (groups, words, columns), np.int32)
+        scales = (rng.normal(size=shape).astype(np.float32) for shape in ((groups, columns), (*rows, groups)))
+        yield Sample((x, y, *scales), {"bits": bits})
 
 
 def _bitcast(rng: np.random.Generator) -> Iterator[Sample]:
@@ -262,6 +274,7 @@ SAMPLES: dict[str, Make] = {
     "bitcast": _bitcast,
     "quantize": _rounded,
     "contract_bytes": _bytes,
+    "contract_groups": _groups,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),
     "where": _choice,
@@ -299,6 +312,8 @@ SAMPLES: dict[str, Make] = {
 
 
 SAMPLES |= samples_structure.SAMPLES
+
+LATE = ("contract_groups",)  # passes make them of float32, when gradients, batches and layouts are there
 
 
 def samples(name: str) -> list[Sample]:

@@ -15,7 +15,7 @@ from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.ir import DTYPES, Graph, Type
 from mlaot.ir.module import Module
-from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, u8
+from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64, i8, i16, u8
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import OPS
@@ -63,7 +63,7 @@ def special_cases(name: str, dtype: DType) -> list[Sample]:
     values = special(dtype)
     count = len(samples(name)[0].args)
     if count == 1:
-        given = {"pow": [{"exponent": e} for e in EXPONENTS], "quantize": [{"dtype": d} for d in (u8, i8)]}
+        given = {"pow": [{"exponent": e} for e in EXPONENTS], "quantize": [{"dtype": d} for d in (u8, i8, i16)]}
         given["index"] = [{"size": 5, "wraps": True, "ignored": None}]
         attrs: list[dict[str, Any]] = given.get(name, [{}])
         return [Sample((values,), a) for a in attrs]

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from mlaot.ir.dims import substitute
+from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import Call, Index, Panels
 from mlaot.nest.interpreter import compile_nest
 from mlaot.nest.statements import Alloc, For, If, Nest, Store, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
-from mlaot.schedule.contraction import Axis, contraction_of
+from mlaot.schedule.contraction import Axis, contraction_of, description
+from mlaot.schedule.cost import schedule
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.segments import panel_segments
@@ -66,6 +68,21 @@ def gates(y: f32[n * 24], x: f32[n * 9], w: f32[432]):
                 acc1 = acc1 + (x[i * 9 + k] * w[j + k * 48 + 24])
             y[i * 24 + j] = acc0 * acc1
 """
+# fmt: off
+GROUPS = """\
+def groups(y: f32[n * 40], w: i32[768, panels(16, 40, 16)], x: i16[n * 64], s: f32[96, panels(2, 40, 16)], r: f32[n * 2]):
+    for i in parallel(0, n):
+        for j in parallel_tiled(0, 40):
+            acc: f32 = f32(0.0)
+            for k1 in range(0, 2):
+                part: i32 = i32(0)
+                for k in range(0, 8):
+                    part = dot2(part, splat_word[i32](x[i * 64 + k * 4 + k1 * 32]), halves[i32](w[j + k * 40 + k1 * 320, ...], 8, 8))
+                    part = dot2(part, splat_word[i32](x[i * 64 + k * 4 + k1 * 32 + 2]), halves[i32](w[j + k * 40 + k1 * 320, ...], 0, 8))
+                acc = acc + (cast[f32](part) * (s[j + k1 * 40, ...] * r[i * 2 + k1]))
+            y[i * 40 + j] = acc
+"""  # noqa: E501
+# fmt: on
 GRADIENT = """\
 def gradient(y: f32[1800], x: f32[n * 2240], g: f32[n * 2520], b: f32[45]):
     for i in parallel(0, 40):
@@ -86,7 +103,7 @@ def tokens(y: f32[n * 960], x: f32[n * 480], w: f32[960]):
                     acc = acc + (x[i1 * 480 + i * 20 + k] * w[j + k * 48])
                 y[i1 * 960 + i * 40 + j] = acc
 """
-NESTS = {"product": PRODUCT, "panels": PANELS, "dots": DOTS, "largest": LARGEST, "gates": GATES}
+NESTS = {"product": PRODUCT, "panels": PANELS, "dots": DOTS, "largest": LARGEST, "gates": GATES, "groups": GROUPS}
 Arrays = Mapping[str, Any]
 
 
@@ -123,11 +140,32 @@ def test_gates_are_an_axis() -> None:
     assert "g" not in dict(found.operands[0].strides)
 
 
+def test_groups_of_weights() -> None:
+    found = contraction_of(parse_nest(GROUPS))
+    assert [(axis.name, axis.size) for axis in found.summed] == [("k1", 2), ("k", 8), ("f", 2)]
+    x, w = found.operands
+    assert dict(x.strides) == {"i": 64, "k1": 32, "k": 4, "f": 2} and dict(w.strides) == {"j": 1, "k1": 8, "k": 1}
+    assert found.groups is not None and found.groups.bits == 8
+    assert dict(found.groups.scale.strides) == {"j": 1, "k1": 1}
+    assert dict(found.groups.row_scale.strides) == {"i": 2, "k1": 1}
+    assert description(found).startswith("int8 i=n j=40 : k1=2 k=8 f=2 | ")
+
+
+def test_integer_sums_need_few_accumulators() -> None:
+    """One row of AVX2, whose sums are plain additions, walks one panel; that of AVX-512 waits for its instruction."""
+    kernel = contraction_of(parse_nest(GROUPS.replace("n * ", "").replace("n)", "1)")))
+    assert schedule(kernel, MACHINES["v3"]).counts["j"] == 2 and schedule(kernel, MACHINES["base"]).counts["j"] == 4
+    assert schedule(kernel, MACHINES["v4"]).counts["j"] == 3
+
+
 def run(nest: Nest, n: int) -> Any:
     """What a nest writes, of numbers that sums of floats hold exactly."""
     rng = np.random.default_rng(0)
     sizes = {a.name: substitute(a.size, {"n": n}) for a in nest.params}
     arrays = {name: rng.integers(-3, 4, size).astype(np.float32) for name, size in sizes.items()}
+    for a in nest.params:
+        if a.dtype != "f32":
+            arrays[a.name] = np.frombuffer(rng.bytes(sizes[a.name] * DTYPES[a.dtype].itemsize), DTYPES[a.dtype].numpy)
     compile_nest(nest, {})(arrays, {"n": n})
     return arrays["y"]
 

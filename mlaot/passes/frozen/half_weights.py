@@ -9,7 +9,7 @@ So are tables of which rows are gathered; the rows are converted after that.
     v2 = gather(v1, v0) : f32[b,10]        =>      v2 = gather(v1, v0) : f16[b,10]
                                                    v3 = cast(v2) : f32[b,10]
 
-With ``weights_dtype``, the pass changes results: it rounds the weights once, at build. Without it, the pass is
+With a ``weights_dtype`` of 16 bits, the pass changes results: it rounds the weights once, at build. Else the pass is
 bit-exact: it stores in 16 bits only weights whose numbers 16 bits hold, as those of a float16 network or of a quantized
 one. Constant operands of products become weights for it.
 """
@@ -37,7 +37,7 @@ HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 @pass_over("module", after=("freeze", "quantize", "legalize"))
 def half_weights(module: Module) -> None:
-    """Round weights to ``weights_dtype``; without it, store in 16 bits those that 16 bits hold exactly."""
+    """Round weights to a ``weights_dtype`` of 16 bits; else store in 16 bits those that 16 bits hold exactly."""
     check_frozen(module, "weights_dtype")
     if not module.is_frozen:
         return
@@ -50,7 +50,7 @@ def half_weights(module: Module) -> None:
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
         if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
             continue
-        dtype = HALVES[module.options.weights_dtype] if module.options.weights_dtype else _exact_half(value)
+        dtype = HALVES.get(module.options.weights_dtype) or _exact_half(value)
         if dtype is None:
             continue
         module.parameters[name], module.narrow[name] = _round(module, name, value, dtype), dtype
