@@ -65,7 +65,8 @@ LOWERING = "lower"  # the stage that makes a program of the graphs
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
     *(simplify, flatten_sums, raise_tensors, split_parameters, simplify, fold_constants),
-    *(add_batch, reciprocal, tanh_of_softplus, contract, hoist_invariants, simplify, canonical_order),
+    *(add_batch, reciprocal, tanh_of_softplus, contract),
+    *(hoist_invariants, simplify, canonical_order),
 )
 # From the graph of a model to the entries of its module; gradients are derived here.
 ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)

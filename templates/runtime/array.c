@@ -563,8 +563,8 @@ static int append_and_drop(PyObject *list, PyObject *item)
 }
 
 // Nested lists for repr(): of axes longer than twice `edge` the two ends, and `...` between them.
-static PyObject *shown_list(int dtype, int rank, const ptrdiff_t *shape, const ptrdiff_t *strides, const char *data,
-                            ptrdiff_t edge)
+SELDOM static PyObject *shown_list(int dtype, int rank, const ptrdiff_t *shape, const ptrdiff_t *strides,
+                                   const char *data, ptrdiff_t edge)
 {
     if (rank == 0) {
         return DTYPES[dtype].kind == 'f' ? PyFloat_FromDouble(shortest(dtype, data)) : element_get(dtype, data);
@@ -606,7 +606,7 @@ static PyObject *array_repr(PyObject *self)
 }
 
 // What pickle and copy make another Array of: type, shape and numbers.
-static PyObject *array_reduce(PyObject *self, PyObject *unused)
+SELDOM static PyObject *array_reduce(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const Array *array = PY_BODY(self);
@@ -646,7 +646,7 @@ static int read_extents(PyObject *tuple, ptrdiff_t *shape)
 }
 
 // An Array of what array_reduce() gave; what it did not give is refused.
-static PyObject *array_restore(PyObject *type, PyObject *args)
+SELDOM static PyObject *array_restore(PyObject *type, PyObject *args)
 {
     const char *name;
     PyObject *extents, *data;

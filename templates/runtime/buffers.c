@@ -34,7 +34,7 @@ static int buffer_dtype(const Py_buffer *view)
 }
 
 // "float64[10, 784]" for any buffer.
-static Words buffer_words(const Py_buffer *view)
+SELDOM static Words buffer_words(const Py_buffer *view)
 {
     static const struct { char letter; const char *name; } NAMES[] = {
         {'e', "float"}, {'f', "float"}, {'d', "float"}, {'b', "int"},  {'h', "int"},  {'i', "int"},

@@ -27,7 +27,7 @@ static ptrdiff_t slot_bytes(const Slot *slot)
 }
 
 // The state but for the gradients as a safetensors file in memory.
-static PyObject *pack_tensors(Model *self)
+SELDOM static PyObject *pack_tensors(Model *self)
 {
     const Table *table = TABLE_OF(self);
     const ptrdiff_t head = table->tensors_bytes;
@@ -226,7 +226,7 @@ static int save_file(PyObject *io, PyObject *os, PyObject *path, PyObject *bytes
     return status;
 }
 
-static PyObject *method_save(PyObject *self, PyObject *where)
+SELDOM static PyObject *method_save(PyObject *self, PyObject *where)
 {
     PyObject *io = PyImport_ImportModule("io"), *os = io == NULL ? NULL : PyImport_ImportModule("os");
     PyObject *path = os == NULL ? NULL : PyObject_CallMethod(os, "fsdecode", "(O)", where);
@@ -479,7 +479,7 @@ static size_t slot_extent(const Slot *slot)
 }
 
 // Set the state from the bytes of a safetensors file; errors begin with `where`.
-static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject *bytes)
+SELDOM static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject *bytes)
 {
     Model *model = PY_BODY(self);
     const Table *table = TABLE_OF(model);
@@ -516,7 +516,7 @@ static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject *bytes
     return Py_None;
 }
 
-static PyObject *method_load(PyObject *self, PyObject *file)
+SELDOM static PyObject *method_load(PyObject *self, PyObject *file)
 {
     PyObject *os = PyImport_ImportModule("os");
     PyObject *path = os == NULL ? NULL : PyObject_CallMethod(os, "fsdecode", "(O)", file);

@@ -128,7 +128,7 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
 }
 
 #endif
-static PyObject *module_info(PyObject *module, PyObject *unused)
+SELDOM static PyObject *module_info(PyObject *module, PyObject *unused)
 {
     (void)unused;
     const State *state = PyModule_GetState(module);
@@ -159,7 +159,7 @@ static int add_type(PyObject *module, const PyType_Spec *spec, PyTypeObject **ty
 }
 
 // Make the two types, the second of which has the methods and attributes of the module's models.
-static int add_types(PyObject *module, State *state, const PyMethodDef *methods)
+SELDOM static int add_types(PyObject *module, State *state, const PyMethodDef *methods)
 {
     const Table *table = TABLE_OF(state);
     const PyType_Spec array = {
@@ -186,7 +186,8 @@ static int add_types(PyObject *module, State *state, const PyMethodDef *methods)
 }
 
 // Fill a new module. The methods and the attributes are those of its models.
-static int module_exec(PyObject *module, const Table *table, const PyMethodDef *methods, const PyGetSetDef *attributes)
+SELDOM static int module_exec(PyObject *module, const Table *table, const PyMethodDef *methods,
+                              const PyGetSetDef *attributes)
 {
     State *state = PyModule_GetState(module);
 #if IS_SHARED

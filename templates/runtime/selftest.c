@@ -27,8 +27,8 @@ static uint64_t golden_bits(int i, ptrdiff_t n)
 
 #if HAS_INDICES
 // Indices in place of other numbers.
-static void golden_indices(const Table *table, const Port *port, int i, const IndexRange *range, const ptrdiff_t *dim,
-                           char *data)
+SELDOM static void golden_indices(const Table *table, const Port *port, int i, const IndexRange *range,
+                                  const ptrdiff_t *dim, char *data)
 {
     const int bits = 8 * (int)DTYPES[port->dtype].size - (DTYPES[port->dtype].kind == 'i');
     const uint64_t most = (uint64_t)1 << (DTYPES[port->dtype].kind == 'f' ? 8 : bits < 31 ? bits : 31);
@@ -42,7 +42,7 @@ static void golden_indices(const Table *table, const Port *port, int i, const In
 
 #endif
 // Input number i of a call, or NULL with an error.
-static PyObject *golden_input(const State *state, const Port *port, int i, const ptrdiff_t *dim)
+SELDOM static PyObject *golden_input(const State *state, const Port *port, int i, const ptrdiff_t *dim)
 {
     const Table *table = TABLE_OF(state);
     ptrdiff_t shape[MAX_RANK], count = 1;
@@ -64,8 +64,8 @@ static PyObject *golden_input(const State *state, const Port *port, int i, const
 }
 
 // Hold an output against its answers, from *at on; the largest error as a share of the bound, or -1 with an error.
-static double golden_error(const Table *table, const char *isa, const Entry *entry, const Port *port, PyObject *output,
-                           int *at)
+SELDOM static double golden_error(const Table *table, const char *isa, const Entry *entry, const Port *port,
+                                  PyObject *output, int *at)
 {
     const double bound = table->answers[(*at)++];
     const bool is_number = entry->numbers && port->rank == 0;
@@ -93,7 +93,7 @@ static double golden_error(const Table *table, const char *isa, const Entry *ent
 }
 
 // One call on one instruction set, by a model of its own.
-static double golden_call(State *state, int isa, int call)
+SELDOM static double golden_call(State *state, int isa, int call)
 {
     const Table *table = TABLE_OF(state);
     const Golden *golden = &table->golden[call];
@@ -136,7 +136,7 @@ static double golden_call(State *state, int isa, int call)
     return worst;
 }
 
-static PyObject *module_selftest(PyObject *module, PyObject *unused)
+SELDOM static PyObject *module_selftest(PyObject *module, PyObject *unused)
 {
     (void)unused;
     State *state = PyModule_GetState(module);

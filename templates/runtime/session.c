@@ -5,7 +5,7 @@
 
 #if HAS_SESSION
 // A list of objects with the attributes name, shape and type.
-static PyObject *described(const char *text)
+SELDOM static PyObject *described(const char *text)
 {
     PyObject *json = PyImport_ImportModule("json"), *types = json == NULL ? NULL : PyImport_ImportModule("types");
     PyObject *list = types == NULL ? NULL : PyObject_CallMethod(json, "loads", "s", text);

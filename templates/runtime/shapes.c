@@ -99,7 +99,7 @@ static void copy_strided(int dtype, int rank, const ptrdiff_t *shape, char *to, 
 typedef struct { char text[240]; } Words;
 
 // A table is needed where the shape has named dims only.
-static Words type_words(const Table *table, const char *dtype, int rank, const ptrdiff_t *shape)
+SELDOM static Words type_words(const Table *table, const char *dtype, int rank, const ptrdiff_t *shape)
 {
     Words words;
     int n = snprintf(words.text, sizeof words.text, "%s%s", dtype, rank > 0 ? "[" : "");

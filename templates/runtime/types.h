@@ -11,6 +11,8 @@
 
 #include "runtime/isa.h"
 
+#define SELDOM __attribute__((cold))  // runs once, for a file or for an error: compiled for its size
+
 enum { F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL };
 
 // Kinds: f (floating point), i (signed), u (unsigned), b (bool). Buffers: the format that we give, and the letters that
