@@ -12,6 +12,7 @@ grow along the arguments, so groups never wait for each other in a circle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, users
@@ -113,6 +114,8 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             fusion.join(node)
         else:
             fusion.add(node)
+    for group in dict.fromkeys(fusion.groups):
+        fusion.sink(group)
     groups, group_of = fusion.groups, fusion.group_of
     merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
@@ -311,6 +314,53 @@ class _Fusion:
         group.closed |= node in self.written or node.op is ew.copy
         self.group_of[node] = group
         self.recomputed.discard(node)
+
+    def reads(self, group: Group, nodes: Iterable[Node]) -> set[Node]:
+        """Return the values of a row group's shape that nodes need from elsewhere."""
+        nodes = set(nodes)
+        bases = {base for node in nodes for _, base in self.sources(node)}
+        return {base for base in bases - nodes if base.type.shape == full_shape(group)}
+
+    def sink(self, product: Group) -> None:
+        """Move parts of an epilogue into the row group that needs them, if fewer values then go through memory.
+
+        A gradient of a normalization or softmax is such a case: what rows of a product are multiplied by before they
+        are summed is read after the sum again.
+        """
+        if product.kind != "contraction" or product.gates or len(product.nodes) < 2:
+            return
+        readers = {self.group_of[u] for n in product.nodes for u in self.used[n] if u in self.group_of} - {product}
+        for rows in sorted(readers, key=self.order.__getitem__):
+            movable = self.sinkable(product, rows)
+            # What reads a node comes after it, so the last ones can move without the first.
+            ways = [movable[i:] for i in range(len(movable), -1, -1)]
+            moved = min(ways, key=lambda moved: self.traffic(product, rows, moved))
+            if len(rows.nodes) + len(moved) <= GROUP_NODES:
+                product.nodes = [n for n in product.nodes if n not in moved]
+                product.members -= set(moved)
+                rows.nodes = [*moved, *rows.nodes]
+                rows.members |= set(moved)
+                self.group_of.update(dict.fromkeys(moved, rows))
+
+    def traffic(self, product: Group, rows: Group, moved: list[Node]) -> int:
+        """Return how many values two groups read and store, if nodes move from the first to the second."""
+        above, below = [n for n in product.nodes if n not in moved], [*moved, *rows.nodes]
+        read = self.reads(rows, below)
+        stored = {n for n in above if n in self.outputs or any(u not in product.members for u in self.used[n])}
+        return len(self.reads(rows, above)) + len(read) + len(stored | read & set(above))
+
+    def sinkable(self, product: Group, rows: Group) -> list[Node]:
+        """Return the nodes of an epilogue that only one row group needs."""
+        if rows.kind != "rows" or full_shape(rows) != product.rows:
+            return []
+        moved: set[Node] = set()
+        for node in reversed(product.nodes[1:]):
+            fixed = node in self.outputs or node in self.written or any(u.op is result for u in self.used[node])
+            known = all(is_stored(b) or is_free(b) or b in self.group_of for b in map(base_of, node.args))
+            inside = all(u in moved or self.group_of.get(u) is rows for u in self.used[node])
+            if known and not fixed and inside and _suits(node, rows):
+                moved.add(node)
+        return [n for n in product.nodes if n in moved]
 
 
 def _merge(groups: list[Group]) -> list[Group]:

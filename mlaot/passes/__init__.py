@@ -27,6 +27,7 @@ from mlaot.passes.algebra.hoist_invariants import hoist_invariants
 from mlaot.passes.algebra.index_ranges import index_ranges
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.port_dtypes import port_dtypes
+from mlaot.passes.algebra.quotient_gradients import quotient_gradients
 from mlaot.passes.algebra.reciprocal import reciprocal
 from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.algebra.sparse_products import sparse_products
@@ -74,7 +75,7 @@ ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_c
 PRODUCTS: Passes = (
     *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
-    common_factors,
+    *(quotient_gradients, common_factors),
 )
 # Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (

@@ -352,8 +352,7 @@ static void div_base(double *restrict loss, const double *restrict t0, ptrdiff_t
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
-// v7 = rounded(v6) : f64[batch]
-static void layers_neurons_w_product4_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product4_part_base(double *restrict t1, double *restrict t2, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -389,8 +388,6 @@ static void layers_neurons_w_product4_part_base(double *restrict t1, double *res
             const double v5 = v2 * 2.0;
             const double v6 = v5 * s1;
             t2[d_i + i] = v6;
-            const double v7 = rounded_f64(v6);
-            t3[d_i + i] = v7;
         }
     }
     for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
@@ -412,8 +409,6 @@ static void layers_neurons_w_product4_part_base(double *restrict t1, double *res
             const double v5 = v2 * 2.0;
             const double v6 = v5 * s1;
             t2[i] = v6;
-            const double v7 = rounded_f64(v6);
-            t3[i] = v7;
         }
     }
 }
@@ -533,38 +528,57 @@ static void layers_neurons_w_product6_base(double *restrict layers_neurons_w, co
     }
 }
 
-// v0 = sum(t0, axes=(0,)) : f64[]
-// v1 = mul(v0, lr) : f64[]
-// v2 = rounded(v1) : f64[]
-// v3 = sub(layers_neurons_b, v2) : f64[]
+// v0 = rounded(t0) : f64[batch]
+// v1 = sum(v0, axes=(0,)) : f64[]
+// v2 = mul(v1, lr) : f64[]
+// v3 = rounded(v2) : f64[]
+// v4 = sub(layers_neurons_b, v3) : f64[]
 static void layers_neurons_b_update_base(double *restrict layers_neurons_b, const double *restrict t0, const double *restrict lr, ptrdiff_t batch)
 {
     const double s0 = lr[0];
-    f64v v0_all0 = splat_f64v(0.0);
-    f64v v0_all1 = splat_f64v(0.0);
-    f64v v0_all2 = splat_f64v(0.0);
-    f64v v0_all3 = splat_f64v(0.0);
+    f64v v1_all0 = splat_f64v(0.0);
+    f64v v1_all1 = splat_f64v(0.0);
+    f64v v1_all2 = splat_f64v(0.0);
+    f64v v1_all3 = splat_f64v(0.0);
     for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
-        v0_all0 += load_f64v(t0 + j);
-        v0_all1 += load_f64v(t0 + j + 2);
-        v0_all2 += load_f64v(t0 + j + 4);
-        v0_all3 += load_f64v(t0 + j + 6);
+        {
+            const f64v x0 = load_f64v(t0 + j);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all0 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 2);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all1 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 4);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all2 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 6);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all3 += v0;
+        }
     }
     for (ptrdiff_t j = (batch) / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += x0;
+        const f64v v0 = rounded_f64v(x0);
+        v1_all0 += v0;
     }
     for (ptrdiff_t j = (batch) / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += first_f64v(x0, rest, 0.0);
+        const f64v v0 = rounded_f64v(x0);
+        v1_all0 += first_f64v(v0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v(v0_all0 + v0_all1 + (v0_all2 + v0_all3));
-    const double v1 = v0 * s0;
-    const double v2 = rounded_f64(v1);
+    const double v1 = sum_lanes_f64v(v1_all0 + v1_all1 + (v1_all2 + v1_all3));
+    const double v2 = v1 * s0;
+    const double v3 = rounded_f64(v2);
     const double x1 = layers_neurons_b[0];
-    const double v3 = x1 - v2;
-    layers_neurons_b[0] = v3;
+    const double v4 = x1 - v3;
+    layers_neurons_b[0] = v4;
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
@@ -656,8 +670,7 @@ static void layers_neurons_b_product_base(double *restrict layers_neurons_b, con
 // v4 = rounded(v3) : f64[batch]
 // v5 = mul(v2, 2.0) : f64[batch]
 // v6 = mul(v5, s1) : f64[batch]
-// v7 = rounded(v6) : f64[batch]
-static void layers_neurons_w_product6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, double *restrict t4, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+static void layers_neurons_w_product6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
 {
     const double s0 = (double)batch;
     const double s1 = 1.0 / s0;
@@ -694,8 +707,6 @@ static void layers_neurons_w_product6_part_base(double *restrict t1, double *res
             const double v5 = v2 * 2.0;
             const double v6 = v5 * s1;
             t3[d_i + i] = v6;
-            const double v7 = rounded_f64(v6);
-            t4[d_i + i] = v7;
         }
     }
     for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
@@ -718,8 +729,6 @@ static void layers_neurons_w_product6_part_base(double *restrict t1, double *res
             const double v5 = v2 * 2.0;
             const double v6 = v5 * s1;
             t3[i] = v6;
-            const double v7 = rounded_f64(v6);
-            t4[i] = v7;
         }
     }
 }
@@ -765,33 +774,52 @@ static void gradient_layers_neurons_w__product_base(double *restrict gradient_la
     }
 }
 
-// v0 = sum(t0, axes=(0,)) : f64[]
-// v1 = add(v0, gradient_layers_neurons_b_) : f64[]
+// v0 = rounded(t0) : f64[batch]
+// v1 = sum(v0, axes=(0,)) : f64[]
+// v2 = add(v1, gradient_layers_neurons_b_) : f64[]
 static void add_base(double *restrict gradient_layers_neurons_b_, const double *restrict t0, ptrdiff_t batch)
 {
-    f64v v0_all0 = splat_f64v(0.0);
-    f64v v0_all1 = splat_f64v(0.0);
-    f64v v0_all2 = splat_f64v(0.0);
-    f64v v0_all3 = splat_f64v(0.0);
+    f64v v1_all0 = splat_f64v(0.0);
+    f64v v1_all1 = splat_f64v(0.0);
+    f64v v1_all2 = splat_f64v(0.0);
+    f64v v1_all3 = splat_f64v(0.0);
     for (ptrdiff_t j = 0; j < batch - 7; j += 8) {
-        v0_all0 += load_f64v(t0 + j);
-        v0_all1 += load_f64v(t0 + j + 2);
-        v0_all2 += load_f64v(t0 + j + 4);
-        v0_all3 += load_f64v(t0 + j + 6);
+        {
+            const f64v x0 = load_f64v(t0 + j);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all0 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 2);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all1 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 4);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all2 += v0;
+        }
+        {
+            const f64v x0 = load_f64v(t0 + j + 6);
+            const f64v v0 = rounded_f64v(x0);
+            v1_all3 += v0;
+        }
     }
     for (ptrdiff_t j = (batch) / 8 * 8; j < batch - 1; j += 2) {
         const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += x0;
+        const f64v v0 = rounded_f64v(x0);
+        v1_all0 += v0;
     }
     for (ptrdiff_t j = (batch) / 2 * 2; j < batch; j += 2) {
         const ptrdiff_t rest = batch - j;
         const f64v x0 = load_f64v(t0 + j);
-        v0_all0 += first_f64v(x0, rest, 0.0);
+        const f64v v0 = rounded_f64v(x0);
+        v1_all0 += first_f64v(v0, rest, 0.0);
     }
-    const double v0 = sum_lanes_f64v(v0_all0 + v0_all1 + (v0_all2 + v0_all3));
+    const double v1 = sum_lanes_f64v(v1_all0 + v1_all1 + (v1_all2 + v1_all3));
     const double x1 = gradient_layers_neurons_b_[0];
-    const double v1 = v0 + x1;
-    gradient_layers_neurons_b_[0] = v1;
+    const double v2 = v1 + x1;
+    gradient_layers_neurons_b_[0] = v2;
 }
 
 // v0 = contract(t0, x, spec=ca,cb->ab) : f64[4,2]
@@ -942,14 +970,14 @@ static void layers_neurons_w_product3_base(void *threads, double *t1, const doub
 
 static void layers_neurons_w_product4_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w_product4_part_base((double *)p[0], (double *)p[1], (double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], dim[0], begin, end);
+    layers_neurons_w_product4_part_base((double *)p[0], (double *)p[1], (const double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], dim[0], begin, end);
 }
 
-static void layers_neurons_w_product4_base(void *threads, double *t1, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+static void layers_neurons_w_product4_base(void *threads, double *t1, double *t2, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
 {
-    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
+    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w_product4_task_base, arrays, dims, batch, 4, 109);
+    share(threads, layers_neurons_w_product4_task_base, arrays, dims, batch, 4, 93);
 }
 
 static void layers_neurons_w_product5_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
@@ -966,14 +994,14 @@ static void layers_neurons_w_product5_base(void *threads, double *t2, double *t3
 
 static void layers_neurons_w_product6_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
 {
-    layers_neurons_w_product6_part_base((double *)p[0], (double *)p[1], (double *)p[2], (double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], (const double *)p[7], dim[0], begin, end);
+    layers_neurons_w_product6_part_base((double *)p[0], (double *)p[1], (double *)p[2], (const double *)p[3], (const double *)p[4], (const double *)p[5], (const double *)p[6], dim[0], begin, end);
 }
 
-static void layers_neurons_w_product8_base(void *threads, double *t1, double *t2, double *t3, double *t4, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
+static void layers_neurons_w_product8_base(void *threads, double *t1, double *t2, double *t3, const double *t0, const double *layers_neurons_w, const double *layers_neurons_b, const double *y, ptrdiff_t batch)
 {
-    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t4, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
+    char *const arrays[] = {(char *)t1, (char *)t2, (char *)t3, (char *)t0, (char *)layers_neurons_w, (char *)layers_neurons_b, (char *)y};
     const ptrdiff_t dims[] = {batch};
-    share(threads, layers_neurons_w_product6_task_base, arrays, dims, batch, 4, 117);
+    share(threads, layers_neurons_w_product6_task_base, arrays, dims, batch, 4, 101);
 }
 
 static void copy_task_base(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff_t end)
@@ -1039,17 +1067,16 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
     double *const t6 = (double *)p[6];  // [batch, 4]
     double *const t7 = (double *)(p[6] + batch * 64);  // [batch]
     double *const t8 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 64);  // [batch]
-    double *const t9 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
-    double *const t10 = (double *)(p[6] + batch * 64);  // [batch, 4]
-    double *const t11 = (double *)(p[6] + batch * 128);  // [batch, 4]
+    double *const t9 = (double *)(p[6] + batch * 64);  // [batch, 4]
+    double *const t10 = (double *)(p[6] + batch * 128);  // [batch, 4]
     layers_neurons_w_product_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w_product4_base(threads, t7, t8, t9, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    layers_neurons_w_product4_base(threads, t7, t8, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     div_base(loss, t7, batch);
-    layers_neurons_w_product5_base(threads, t10, t11, t8, layers_1_neurons_0_w, t6, batch);
+    layers_neurons_w_product5_base(threads, t9, t10, t8, layers_1_neurons_0_w, t6, batch);
     layers_neurons_w_product6_base(layers_1_neurons_0_w, t8, t6, lr, batch);
-    layers_neurons_b_update_base(layers_1_neurons_0_b, t9, lr, batch);  // layers.1.neurons.0.b.update
-    layers_neurons_w_product7_base(layers_0_neurons_w, x, t10, lr, batch);
-    layers_neurons_b_product_base(layers_0_neurons_b, t11, lr, batch);
+    layers_neurons_b_update_base(layers_1_neurons_0_b, t8, lr, batch);  // layers.1.neurons.0.b.update
+    layers_neurons_w_product7_base(layers_0_neurons_w, x, t9, lr, batch);
+    layers_neurons_b_product_base(layers_0_neurons_b, t10, lr, batch);
 }
 
 // Forward pass, then the gradients added to what is there.
@@ -1069,9 +1096,8 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
     double *const t8 = (double *)(p[6] + batch * 64);  // [batch]
     double *const t9 = (double *)(p[6] + batch * 64 + (batch + 7) / 8 * 64);  // [batch]
     double *const t10 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
-    double *const t11 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 192);  // [batch]
     layers_neurons_w_product_base(threads, t7, x, layers_0_neurons_w, layers_0_neurons_b, batch);
-    layers_neurons_w_product8_base(threads, t8, t9, t10, t11, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    layers_neurons_w_product8_base(threads, t8, t9, t10, t7, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
     copy_base(threads, out, t8, batch);
     div_base(loss, t9, batch);
 }
@@ -1087,16 +1113,15 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     double *const gradient_layers_1_neurons_0_b_ = (double *)(p[4] + 448);  // []
     double *const gradient_layers_0_neurons_w_ = (double *)(p[4] + 256);  // [4, 2]
     double *const gradient_layers_0_neurons_b_ = (double *)(p[4] + 320);  // [4]
-    double *const t12 = (double *)(p[6] + batch * 64);  // [batch, 4]
-    double *const t13 = (double *)(p[6] + batch * 128);  // [batch, 4]
+    double *const t11 = (double *)(p[6] + batch * 64);  // [batch, 4]
+    double *const t12 = (double *)(p[6] + batch * 128);  // [batch, 4]
     double *const t10 = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 128);  // [batch]
     double *const t7 = (double *)p[6];  // [batch, 4]
-    double *const add = (double *)(p[6] + batch * 192 + (batch + 7) / 8 * 192);  // [batch]
-    layers_neurons_w_product5_base(threads, t12, t13, t10, layers_1_neurons_0_w, t7, batch);
+    layers_neurons_w_product5_base(threads, t11, t12, t10, layers_1_neurons_0_w, t7, batch);
     gradient_layers_neurons_w__product_base(gradient_layers_1_neurons_0_w_, t10, t7, batch);
-    add_base(gradient_layers_1_neurons_0_b_, add, batch);
-    gradient_layers_neurons_w__product2_base(gradient_layers_0_neurons_w_, x, t12, batch);
-    gradient_layers_neurons_b__product_base(gradient_layers_0_neurons_b_, t13, batch);
+    add_base(gradient_layers_1_neurons_0_b_, t10, batch);
+    gradient_layers_neurons_w__product2_base(gradient_layers_0_neurons_w_, x, t11, batch);
+    gradient_layers_neurons_b__product_base(gradient_layers_0_neurons_b_, t12, batch);
 }
 
 // One step of the optimizer, by the gradients that backward() left.

@@ -99,6 +99,28 @@ def test_elementwise_work_joins_its_contraction() -> None:
     assert groups(graph) == [("contraction", ["contract", "add", "relu"])]
 
 
+def softmax_gradient(*, read_twice: bool) -> Graph:
+    """Return what follows a product in a transformer's backward pass: (g - sum(g * y)) * y."""
+    graph = Graph("f")
+    y, g = graph.input("y", f32[BATCH, 10]), dense(graph)
+    weighted = ew.mul(g, y)
+    total = st.broadcast(red.sum_(weighted, axes=(1,)), shape=(BATCH, 10), axes=(0,))
+    graph.outputs["dx"] = ew.mul(ew.sub(g, total), y)
+    if read_twice:
+        graph.outputs["columns"] = red.sum_(weighted, axes=(0,))
+    return graph
+
+
+def test_an_epilogue_sinks_into_the_rows_that_read_it_where_fewer_values_are_stored() -> None:
+    rows = ["mul", "sum", "sub", "mul"]
+    assert groups(softmax_gradient(read_twice=False)) == [("contraction", ["contract", "add"]), ("rows", rows)]
+
+
+def test_an_epilogue_that_others_read_stays() -> None:
+    found = groups(softmax_gradient(read_twice=True))
+    assert found[0] == ("contraction", ["contract", "add", "mul"]) and ("rows", ["sum", "sub", "mul"]) in found
+
+
 def softmax(x: Node) -> Node:
     kept = tuple(range(x.type.rank - 1))
 

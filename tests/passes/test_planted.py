@@ -55,7 +55,8 @@ def recurrence() -> Any:
 
 
 def training() -> Any:
-    net = nn.Sequential(nn.Linear(12, 16, rng=0), nn.SELU(), nn.BatchNorm1d(16), nn.Linear(16, 5, rng=1))
+    # A bias would have no gradient where SELU is linear: Adam makes steps of any size of its roundings.
+    net = nn.Sequential(nn.Linear(12, 16, bias=False, rng=0), nn.SELU(), nn.BatchNorm1d(16), nn.Linear(16, 5, rng=1))
     optimizer = optim.AdamW(clip_grad_norm=1.0, groups=[{"params": ["*.bias"], "weight_decay": 0.0}])
     return declared(net, mlaot.f32[BATCH, 12], loss=loss, optimizer=optimizer)
 
