@@ -174,17 +174,19 @@ def pairs_of(*pairs: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.transpose(chosen, (0, 2, 1)).reshape(512, 16).astype(np.float32)
 
 
-# By whether the products of neighbours have sums of 16 bits.
+# Whole weights, and whether the products of neighbours have sums of 16 bits: as large as may be, larger by 1, larger.
 WHOLE = {
-    True: pairs_of((127, 1), (64, 64), (-1, -127), (-64, -64), (127, -127), (-127, 127)),
-    False: pairs_of((127, 127), (-127, -127), (64, 65), (-64, -65)),
+    "fit": (pairs_of((127, 1), (64, 64), (-1, -127), (-64, -64), (127, -127), (-127, 127)), True),
+    "exceed": (pairs_of((64, 65)), False),
+    "exceed below": (pairs_of((-64, -65)), False),
+    "far": (pairs_of((127, 126), (-127, -126)), False),
 }
 
 
-@pytest.mark.parametrize("pairs", WHOLE)
-def test_sums_are_exact_on_every_instruction_set(pairs: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WHOLE)
+def test_sums_are_exact_on_every_instruction_set(name: str, tmp_path: Path) -> None:
     """Of the largest bytes there are: where pairs are added in 16 bits, others would overflow."""
-    w = WHOLE[pairs]
+    w, pairs = WHOLE[name]
     model = product_of("bk,kn->bn", w, 512)
     sample = np.stack([np.zeros(512), np.full(512, 255)]).astype(np.float32)
     program = compile_model(model, "exact.nn", Options(isas=AVAILABLE, quantize="int8-all"), sample=sample)
