@@ -195,7 +195,7 @@ def panel_vectors(kernel: Contraction, machine: Machine) -> int:
 
 
 def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> Iterator[dict[str, int]]:
-    """Yield the candidates for the rows of a tile: along the innermost row variable, and the next if that is short."""
+    """Yield the candidates for the rows of a tile: along the innermost row variable; if it is short, along the next."""
     names = row_names(kernel)
     if not names:
         yield {}
@@ -206,6 +206,8 @@ def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> 
     if len(names) > 1 and first in fixed and sizes[first] <= tuning.TILE_INNER_ROWS:
         for m in range(2, min(sizes[names[1]], tuning.TILE_INNER_ROWS) + 1):
             yield {first: sizes[first], names[1]: m}
+        for m in range(2, min(sizes[names[1]], tuning.TILE_ROWS) + 1):
+            yield {names[1]: m}
 
 
 def _sets(kernel: Contraction) -> int:

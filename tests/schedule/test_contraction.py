@@ -215,6 +215,25 @@ def test_outer_rows_are_outside_of_columns_that_stay_near(machine: str) -> None:
     np.testing.assert_array_equal(run(tiles, 2), run(nest, 2))
 
 
+SHORT = """\
+def short(y: f32[18432], x: f32[6144], w: f32[49152, panels(128, 384, 16)]):
+    for i1 in parallel(0, 12):
+        for i in parallel(0, 4):
+            for j in parallel_tiled(0, 384):
+                acc: f32 = f32(0.0)
+                for k in range(0, 128):
+                    acc = acc + (x[k + i1 * 128 + i * 1536] * w[j + k * 384, ...])
+                y[j + i * 384 + i1 * 1536] = acc
+"""
+
+
+def test_short_rows_leave_the_tile_to_longer_ones() -> None:
+    """Two or four rows a tile load more than six, which four inner rows do not give."""
+    nest = parse_nest(SHORT)
+    assert str(schedule(contraction_of(nest), MACHINES["v3"])).startswith("i1=6 j=2")
+    verify(schedule_nest(nest, MACHINES["v3"]))
+
+
 def test_where_elements_of_panels_lie() -> None:
     layout = Panels(rows=2, columns=40, width=16)
     matrix = np.arange(80).reshape(2, 40)
