@@ -281,6 +281,25 @@ def product(shape: tuple[Dim, ...]) -> Dim:
     return size
 
 
+def quotient(value: Dim, by: Dim) -> Dim | None:
+    """Return ``value / by``, for a ``by`` of one term; None where that is no whole expression."""
+    divisor = _terms(by)
+    if len(divisor) != 1:
+        return None
+    ((monomial, factor),) = divisor
+    result: dict[Monomial, int] = {}
+    for atoms, coefficient in _terms(value):
+        rest = list(atoms)
+        for atom in monomial:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if coefficient % factor:
+            return None
+        result[tuple(rest)] = coefficient // factor
+    return _canonical(result)
+
+
 def terms(value: Dim) -> dict[Monomial, int]:
     """Return the coefficient of each monomial of ``value``, without those that are 0."""
     return {monomial: coefficient for monomial, coefficient in _terms(value) if coefficient}

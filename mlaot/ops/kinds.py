@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlaot.ir import Dim, Node, Type
+from mlaot.ir.dims import product
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -90,6 +91,14 @@ def adjacent(node: Node) -> int | None:
     far = 1 << 40  # no axis but one is as near as its neighbours
     seen = node.op.view(node, [1 if axis == inner else far + axis for axis in range(node.arg(0).type.rank)])
     return max((axis for axis, stride in enumerate(seen.strides) if stride == 1), default=None)
+
+
+def strides(node: Node) -> tuple[Dim, ...]:
+    """Return how many elements apart neighbours along each axis are in memory, if no row is padded."""
+    node = node.find()
+    if not is_view(node) or node.op.view is None or node.op is st.take:
+        return tuple(product(node.type.shape[i + 1 :]) for i in range(node.type.rank))
+    return tuple(node.op.view(node, strides(node.arg(0))).strides)
 
 
 def root_of(node: Node) -> Node:

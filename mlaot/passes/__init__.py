@@ -46,6 +46,7 @@ from mlaot.passes.frozen.winograd import winograd
 from mlaot.passes.layout.batch_innermost import batch_innermost
 from mlaot.passes.layout.blocked_layout import blocked_layout
 from mlaot.passes.layout.sink_reshapes import sink_reshapes
+from mlaot.passes.layout.split_batches import split_batches
 from mlaot.passes.layout.transposed_gather import transposed_gather
 from mlaot.passes.layout.transposed_operands import transposed_operands
 from mlaot.passes.raising.add_batch import add_batch
@@ -74,7 +75,7 @@ ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_c
 # Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
 PRODUCTS: Passes = (
     *(contract, hoist_invariants, dead_code, transposed_convolution, contract),
-    *(concat_products, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
+    *(concat_products, split_batches, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
     *(quotient_gradients, common_factors),
 )
 # Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.

@@ -216,6 +216,11 @@ TRANSPOSED_EXTENT = 16
 # Rows from which on a weight that is trained is worth transposing at each step. Measured: products of 64 rows an
 # example rise from 62 to 85 GFLOP/s; the number itself is not measured.
 TRANSPOSED_WEIGHT_ROWS = 64
+# Sets and ways of the first-level cache that an operand's rows may fill before they are copied side by side, and the
+# rows of the other operand from which on that pays.
+CACHE_SETS = 64
+CACHE_WAYS = 8
+PACKED_ROWS = 16
 # Elements of a window up to which it is pooled element by element. Not measured.
 POOLED_WINDOW = 16
 # Places along an axis that may be constants of the kernel. Not measured.

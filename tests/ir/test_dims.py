@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, product, substitute
+from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, product, quotient, substitute
 from mlaot.lower.plan import at_least
 
 NAMES = ("batch", "n", "m")
@@ -103,6 +103,13 @@ def test_product(shape: list[Dim], values: dict[str, int]) -> None:
     for d in shape:
         expected *= substitute(d, values)
     assert substitute(product(tuple(shape)), values) == expected
+
+
+def test_a_quotient_is_exact() -> None:
+    a, b = dim("a"), dim("b")
+    assert quotient(6 * a * b + 4 * a, 2 * a) == 3 * b + 2
+    assert quotient(12, 4) == 3 and quotient(2 * a, a) == 2 and quotient(a * a, a) == a
+    assert all(quotient(*pair) is None for pair in ((6, 4), (3 * a, 2), (a, b), (a * b + 1, a), (a, a + 1), (2, a)))
 
 
 @given(DIMS, DIMS, VALUES)

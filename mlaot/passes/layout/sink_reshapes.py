@@ -9,7 +9,8 @@
     v3 = broadcast(s, shape=(b, 32, h, w), axes=(1,))           v3 = mul(v1, broadcast(v2))
     v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
 
-Any reshape of a computed value moves past elementwise ops; past others, only axes of one element do. Inputs that have
+Any reshape of a computed value moves past elementwise ops, and past sums and maxima over axes that it leaves as they
+are; past other ops, only axes of one element do. Inputs that have
 such axes are read without them. Bit-exact.
 """
 
@@ -63,6 +64,23 @@ def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
         else:
             return None
     return operands
+
+
+def past_reduction(node: Node) -> Node | None:
+    """sum(reshape(x)) => reshape(sum(x)), where the reshape divides or merges other axes than those of the sum"""
+    if not node.op.reduces or not _moves(a := node.arg(0)):
+        return None
+    inner, axes = a.arg(0), node.attrs["axes"]
+    groups = regroup(inner.type.shape, a.type.shape)
+    if groups is None or any(a.type.shape[i] == 1 for i in axes):
+        return None
+    summed: list[int] = []
+    for before, after in groups:
+        inside = [i in axes for i in after]
+        if any(inside) and (len(before), len(after)) != (1, 1):
+            return None
+        summed += before if any(inside) else []
+    return st.reshape(node.op(inner, **{**node.attrs, "axes": tuple(summed)}), shape=node.type.shape)
 
 
 def _only_splits(node: Node, like: Node) -> bool:
@@ -153,6 +171,6 @@ def sink_reshapes(graph: Graph) -> None:
         st.reshape: (reshape_twice,),
         st.transpose: (transpose_twice,),
         red.contract: (unit_labels,),
-        None: (past_elementwise, past_one_element),
+        None: (past_elementwise, past_reduction, past_one_element),
     }
     rewrite(graph, rules)

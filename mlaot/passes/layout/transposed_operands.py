@@ -11,24 +11,25 @@ forward and the backward pass read them along different axes.
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.module import Module
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored
+from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored, is_view, strides
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
-from mlaot.schedule.tuning import TRANSPOSED_EXTENT, TRANSPOSED_WEIGHT_ROWS
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import CACHE_SETS, CACHE_WAYS, PACKED_ROWS, TRANSPOSED_EXTENT, TRANSPOSED_WEIGHT_ROWS
 
 
 @pass_over("module", after=("contract",))
 def transposed_operands(module: Module) -> None:
     """Apply the rule of this file to every graph."""
-    rules = (values_transposed,) if module.is_frozen else (values_transposed, weights_transposed)
+    rules = (values_transposed, values_packed) + (() if module.is_frozen else (weights_transposed,))
     for graph in module.graphs.values():
         everywhere(lambda graph: rewrite(graph, {red.contract: rules}), graph)
 
@@ -63,6 +64,32 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
         labels[i] = "".join(order)
         operands = (other, stored) if i else (stored, other)
         return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
+    return None
+
+
+def values_packed(node: Node) -> Node | None:
+    """contract(a, b) => contract(a, copy(b)) for a computed b whose rows would push each other out of the cache"""
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    for i in (0, 1):
+        x, other, names = node.arg(i), node.arg(1 - i), labels[i]
+        if not is_view(x) or is_free(x) or is_stored(base_of(x)) or not out or out[-1] in labels[1 - i]:
+            continue
+        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
+        summed = [n for n, c in enumerate(names) if c not in out]
+        if adjacent(x) != names.find(out[-1]) or len(summed) != 1 or _least(rows) < PACKED_ROWS:
+            continue
+        step, columns, count = strides(x)[summed[0]], x.type.shape[names.index(out[-1])], x.type.shape[summed[0]]
+        if all(isinstance(d, int) for d in (step, columns, count)):
+            size = x.type.dtype.itemsize
+            lines = -(-int(columns) * size // LINE) * int(count)
+            sets = CACHE_SETS // gcd(int(step) * size // LINE, CACHE_SETS)
+            if lines > sets * CACHE_WAYS:
+                last = names[summed[0]] + out[-1]
+                order = "".join(c for c in names if c not in last) + last
+                labels[i] = order
+                stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
+                operands = (other, stored) if i else (stored, other)
+                return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
     return None
 
 

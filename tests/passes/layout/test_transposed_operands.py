@@ -125,3 +125,20 @@ def test_a_reshape_to_a_scalar_lies_along_no_axis() -> None:
     graph.outputs = {"y": red.contract(scalar, x, spec=",a->a")}
     assert values_transposed(graph.outputs["y"]) is None
     np.testing.assert_array_equal(evaluate(graph, {"x": np.float32([3])})["y"], [9])
+
+
+def values(steps: int, heads: int, width: int) -> Any:
+    """The second product of attention: rows of values lie as far apart as all heads together are wide."""
+
+    def model(weights: Any, v: Any) -> Any:
+        rows = np.reshape(v + 1, (steps, heads, width)).transpose(1, 0, 2)
+        return np.matmul(weights + 1, rows)
+
+    model.__annotations__ = {"weights": mlaot.f32[heads, 32, steps], "v": mlaot.f32[steps, heads * width]}
+    return mlaot.model(model)
+
+
+def test_rows_that_fall_into_few_sets_of_the_cache_are_copied() -> None:
+    """Of 64 rows that lie 4,096 bytes apart a cache of 4,096 bytes a way keeps few; of 60 others all."""
+    assert copies(graph_of(values(64, 64, 16))) == 1
+    assert copies(graph_of(values(60, 65, 16))) == copies(graph_of(values(4, 64, 16))) == 0
