@@ -427,7 +427,7 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
     is_there = f.axis == codes.node.type.rank - 1 and not is_view(codes.node) and not more
     if is_there:
         return codes.node, zero, codes.unit, None
-    if more and codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
+    if codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
         numbers = codes.node.arg(0)
     else:
         numbers = ew.cast(codes.node, dtype=f32)
