@@ -1,6 +1,7 @@
 """What weights in fewer bits give: time of a call, size of the module and answers, by those of float32.
 
-    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18, a GPT's next token)
+    python benchmarks/quantized.py            (the MLP 784-512-512-10 with 1 and 64 rows, ResNet-18, a GPT's next
+                                              token, an LSTM of 50 steps)
     python benchmarks/quantized.py w3
     MLAOT_ISA=v3 python benchmarks/quantized.py net    (the networks of families.py, random weights, through PyTorch)
     python benchmarks/quantized.py 'net bert'
@@ -31,7 +32,7 @@ from mlaot.generate import compile_model
 from mlaot.settings.options import Options
 
 ROUNDS = 15
-WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1", "w6_gpt_decode")
+WORKLOADS = ("w3_mlp_b1", "w3_mlp_b64", "w5_resnet18_b1", "w6_gpt_decode", "w8_lstm_b1")
 WEIGHTS = ("float16", "int8", "int4")
 
 
@@ -79,7 +80,7 @@ def make(name: str, folder: Path) -> list[str]:
     declared, options = declare(name), Options(isas=chosen_isas())
     sample = tuple(inputs(name, 1, 64 if name.startswith("w3") else 2))
     kinds: dict[str, tuple[dict[str, str], object]] = {"float32": ({}, None), "dynamic": ({"quantize": "int8"}, None)}
-    if name.startswith("net ") or not workloads.WORKLOADS[name].tokens:
+    if name.startswith(("net ", "w3", "w5")):  # whose inputs have rows
         kinds["calibrated"] = {"quantize": "int8"}, sample
     if name.startswith(("w3", "w6")):  # whose weights are of dense layers
         kinds |= {dtype: ({"weights_dtype": dtype}, None) for dtype in WEIGHTS}

@@ -14,23 +14,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from mlaot.ir import Node
+from mlaot.ir.types import i32
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, is_stored
+from mlaot.ops.quantized import contract_bytes
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import MAX_GATES
 
 
 def weights_of(node: Node) -> int:
     """Return the operand whose last two axes are those of the result, all others being summed, or -1."""
-    if node.op is not red.contract or node.type.rank < 2:
+    if node.op not in (red.contract, contract_bytes) or node.type.rank < 2:
         return -1
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (1, 0):
         own = [c for c in labels[i] if c in out]
         if own == [*out[-2:]] and labels[i].endswith(out[-2:]) and not set(own) & set(labels[1 - i]):
-            same = node.arg(i).type.dtype is node.type.dtype and is_stored(node.arg(i))
-            return i if same else -1
+            dtype = i32 if node.op is contract_bytes else node.type.dtype
+            return i if node.arg(i).type.dtype is dtype and is_stored(node.arg(i)) else -1
     return -1
 
 

@@ -11,6 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import mlaot.onnx
+from mlaot import passes
+from mlaot.loading import trace
 from mlaot.onnx import Backend
 
 Array = np.ndarray[Any, Any]
@@ -258,6 +261,25 @@ def test_qlinear_conv(channels: int, groups: int) -> None:
     total = (product + bias.reshape(-1, 1, 1)).astype(np.float32)
     scale = weights["xs"] * weights["ws"].reshape(-1, 1, 1) / weights["ys"]
     np.testing.assert_array_equal(y, np.clip(np.rint(total * scale) + 100, 0, 255))
+
+
+def test_bytes_are_rounded_where_products_read_them() -> None:
+    """Channels are last there; the image is rounded once, and no bytes are turned."""
+    w, x = quantized((16, 32, 1, 1), np.int8), RNG.normal(size=(1, 32, 5, 6)).astype(np.float32)
+    weights = {"w": w, "one": np.float32(1), "xs": np.float32(1 / 64), "xz": np.uint8(128)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["b"]),
+        helper.make_node("Conv", ["a", "b"], ["y"]),
+    ]
+    made = model(nodes, {"x": x}, {"y": FLOAT}, weights, 25)
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, (1, 16, 5, 6)))
+    text = str(passes.run("nn", trace(mlaot.onnx.load(made))).graphs["forward"])
+    assert text.count("quantize(") == text.count("contract_bytes(") == 1 and " = cast(" not in text
+    codes = np.clip(np.rint(x * 64) + 128, 0, 255) - 128
+    (y,) = run(nodes, {"x": x}, {"y": FLOAT}, weights)
+    np.testing.assert_array_equal(y, np.einsum("nchw,oc->nohw", codes, w[:, :, 0, 0].astype(np.float64)) / 64)
 
 
 def test_quantized_weights_of_a_layer() -> None:

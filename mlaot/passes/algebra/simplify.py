@@ -19,6 +19,8 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.kinds import changes_unit_axes
+from mlaot.ops.quantized import quantize
+from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
@@ -96,6 +98,11 @@ def maximum_with_zero(node: Node) -> Node | None:
     """maximum(x, 0) => relu(x), whose gradient at 0 is 0"""
     value = number(node.arg(1)) if len(node.args) == 2 else None
     return ew.relu(node.arg(0)) if value == 0 and not np.signbit(value) else None
+
+
+def quantize_rounded(node: Node) -> Node | None:
+    """quantize(round(x)) => quantize(x)"""
+    return quantize(node.arg(0).arg(0), **node.attrs) if node.arg(0).op is round_ else None
 
 
 def trivial_power(node: Node) -> Node | None:
@@ -255,6 +262,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.div: (by_one,),
     ew.neg: (double_negative,),
     ew.relu: (relu_of_relu,),
+    quantize: (quantize_rounded,),
     ew.pow_: (trivial_power,),
     ew.cast: (to_its_type,),
     st.broadcast: (to_its_type, broadcast_twice),

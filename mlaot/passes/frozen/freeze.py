@@ -12,7 +12,7 @@ statistics costs nothing. A value replaces the weights that it is computed from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -62,7 +62,11 @@ def freeze(module: Module) -> None:
 def fixed_by(module: Module) -> IsFixed:
     """Return a predicate that tells whether a node depends on constants and weights alone."""
     written = {name for graph in module.graphs.values() for name in graph.writes}
-    weights = set(module.slots) - written
+    return fixed_from(set(module.slots) - written)
+
+
+def fixed_from(weights: Container[str]) -> IsFixed:
+    """Return a predicate that tells whether a node depends on constants and inputs of these names alone."""
     memo: dict[Node, bool] = {}
 
     def is_leaf_fixed(node: Node) -> bool:
@@ -107,7 +111,7 @@ def magnitudes(module: Module, graph: Graph) -> Magnitude:
                     memo[node] = (low / most, np.inf)
                 zeros[node] = any(zeros[a] for a in args)
             else:
-                size = np.abs(fixed_values(module, graph, [node])[0].astype(np.float64))
+                size = np.abs(fixed_values(module.slots, graph, [node])[0].astype(np.float64))
                 zeros[node] = bool((size == 0).any())
                 size = np.where(np.isnan(size), np.inf, size)[size != 0]
                 memo[node] = (float(size.min()), float(size.max())) if size.size else (1.0, 1.0)
@@ -267,7 +271,7 @@ def _is_operand(graph: Graph, value: Node) -> bool:
 
 def _replace(module: Module, graph: Graph, reads: Mapping[Node, Iterable[Node]]) -> None:
     """Store values as weights, and make their readers read these."""
-    for value, number in zip(reads, fixed_values(module, graph, list(reads)), strict=True):
+    for value, number in zip(reads, fixed_values(module.slots, graph, list(reads)), strict=True):
         weight = graph.input(add_weight(module, number, value.type.dtype), value.type, parameter=True)
         for node in reads[value]:
             node = node.find()
@@ -280,7 +284,7 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
     wanted = [node for node in dict.fromkeys(node.find() for node in nodes) if node.args]
     if not wanted:
         return
-    for node, value in zip(wanted, fixed_values(module, graph, wanted), strict=True):
+    for node, value in zip(wanted, fixed_values(module.slots, graph, wanted), strict=True):
         if any(n.op is st.input_ for n in topological([node])):
             name = add_weight(module, value, node.type.dtype)
             graph.forward(node, graph.input(name, node.type, parameter=True))
@@ -288,12 +292,12 @@ def store(module: Module, graph: Graph, nodes: Iterable[Node]) -> None:
             graph.forward(node, graph.constant(value, node.type.dtype))
 
 
-def fixed_values(module: Module, graph: Graph, nodes: Sequence[Node]) -> list[Array]:
-    """Evaluate fixed nodes."""
+def fixed_values(slots: Mapping[str, Array], graph: Graph, nodes: Sequence[Node]) -> list[Array]:
+    """Evaluate nodes of a graph that are fixed by ``slots``, the values of inputs by name."""
     wanted = [node.find() for node in nodes]
     copy, copies = copy_into(graph, wanted, "fixed")
     copy.outputs = {str(i): copies[node] for i, node in enumerate(wanted)}
-    values = evaluate(copy, {name: module.slots[name] for name in copy.inputs})
+    values = evaluate(copy, {name: slots[name] for name in copy.inputs})
     return [values[str(i)] for i in range(len(wanted))]
 
 

@@ -46,7 +46,7 @@ def group_weights(module: Module) -> None:
     dtype, is_fixed = module.options.weights_dtype, fixed_by(module)
     for graph in module.graphs.values():
         layers = {node: parts for node in graph.nodes() if (parts := split_dense(node, is_fixed)) is not None}
-        values = fixed_values(module, graph, [w for _, w in layers.values()])
+        values = fixed_values(module.slots, graph, [w for _, w in layers.values()])
         for (node, (x, _)), value in zip(layers.items(), values, strict=True):
             if np.isfinite(value).all():
                 graph.forward(node, _product(module, x, value, BITS[dtype]))

@@ -7,7 +7,9 @@
 
 Changes results. Weights are signed bytes, w = s q with a scale s for each output channel. Activations are unsigned
 bytes, x = t (q - z): with a sample, t and z follow from the range that its inputs give; else each call computes t for
-each row, and z is 128, or 0 for values that are never negative. (Jacob et al., Quantization and Training of Neural
+each row, and z is 128, or 0 for values that are never negative. The products in loops, of recurrent layers, are among
+them: a sample shows the range of a state in all rounds; else it follows from what computes the state, such as a tanh
+(``bounds.py``), and needs no measuring. (Jacob et al., Quantization and Training of Neural
 Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
 Products that would be slower so stay float32, unless the setting is ``int8-all``.
@@ -20,7 +22,7 @@ Moves between a value and the product, such as the windows of a convolution, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -39,10 +41,21 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
 from mlaot.ops.base import Array, fill
+from mlaot.ops.control import scan
 from mlaot.ops.kinds import is_view
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
+from mlaot.passes.bounds import Range, carry_bounds
+from mlaot.passes.frozen.freeze import (
+    IsFixed,
+    add_weight,
+    check_frozen,
+    fixed_by,
+    fixed_from,
+    fixed_values,
+    split_product,
+)
+from mlaot.passes.subgraphs import Loop
 from mlaot.passes.training.entries import copy_into
 from mlaot.schedule.tuning import BYTES_EXTENT, QUANTIZED_WORK
 
@@ -53,7 +66,6 @@ TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # their attributes fix extents, so that no padding may precede
 
-Range = tuple[float, float]
 # Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
 Bytes = tuple[Node, int | Node, float, Node | None]
 Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in its result
@@ -79,6 +91,22 @@ class Factor:
     kept: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True)
+class Place:
+    """A graph whose products are quantized: an entry, or the body of a loop.
+
+    ``values`` are those of weights; ``ranges`` those of what is multiplied with them, where they are known. ``add``
+    makes an input of weights in words, and ``name`` tells how a weight is called.
+    """
+
+    graph: Graph
+    is_fixed: IsFixed
+    values: Callable[[Sequence[Node]], list[Array]]
+    ranges: Callable[[Sequence[Node]], dict[Node, Range]]
+    add: Callable[[Array], Node]
+    name: Callable[[Node], str]
+
+
 @pass_over("module", after=("freeze", "blocked_layout"))
 def quantize(module: Module) -> None:
     """Compute the products with frozen weights of all entries with bytes."""
@@ -87,23 +115,11 @@ def quantize(module: Module) -> None:
         return
     is_fixed, count = fixed_by(module), 0
     for graph in module.graphs.values():
-        candidates = [(f, find_codes(f.base)) for node in graph.nodes() if (f := factor(node, is_fixed)) is not None]
-        factors = [(f, codes) for f, codes in candidates if module.options.quantize or codes is not None]
-        values = fixed_values(module, graph, [f.w for f, _ in factors])
-        ranges = _ranges(module, graph, [f.base for f, _ in factors]) if module.options.quantize else {}
-        for (f, codes), value in zip(factors, values, strict=True):
-            weights = integers(f, value) if codes is not None else None
-            if codes is not None and weights is not None:
-                count += 1
-                graph.forward(f.product, _product(module, f, _reuse_codes(f, codes), *weights))
-            elif module.options.quantize == "int8" and _is_faster_in_float(f):
-                module.unquantized.append(_describe(f))
-            elif module.options.quantize:
-                range_ = ranges.get(f.base)
-                rounded, scale = integers(f, value) or _round_weights(f, value)
-                module.quantized.append(_report(f, value, rounded * scale, range_))
-                by = _quantize_range(f, range_) if range_ else _quantize_rows(f)
-                graph.forward(f.product, _product(module, f, by, rounded, scale))
+        for node in [n for n in graph.nodes() if n.op is scan]:
+            loop = Loop.of(node)
+            count += _quantize_products(module, _in_loop(module, loop, is_fixed))
+            graph.forward(node, loop.rebuild())
+        count += _quantize_products(module, _in_entry(module, graph, is_fixed))
     if module.options.quantize and not count + len(module.quantized):
         what, instead = f"adds {BYTES_EXTENT} products or more", ""
         if module.unquantized:
@@ -112,6 +128,76 @@ def quantize(module: Module) -> None:
             f"{module.name}: quantize = {module.options.quantize!r}, but no product with frozen float32 weights {what};"
             f" leave the key out{instead}"
         )
+
+
+def _quantize_products(module: Module, place: Place) -> int:
+    """Quantize the products of a graph; return how many were of bytes already."""
+    graph, count = place.graph, 0
+    candidates = [(f, find_codes(f.base)) for node in graph.nodes() if (f := factor(node, place.is_fixed)) is not None]
+    factors = [(f, codes) for f, codes in candidates if module.options.quantize or codes is not None]
+    values = place.values([f.w for f, _ in factors])
+    ranges = place.ranges([f.base for f, _ in factors]) if module.options.quantize else {}
+    for (f, codes), value in zip(factors, values, strict=True):
+        weights = integers(f, value) if codes is not None else None
+        if codes is not None and weights is not None:
+            count += 1
+            graph.forward(f.product, _product(place, f, _reuse_codes(f, codes), *weights))
+        elif module.options.quantize == "int8" and _is_faster_in_float(f):
+            module.unquantized.append(_describe(f, place))
+        elif module.options.quantize:
+            range_ = ranges.get(f.base)
+            rounded, scale = integers(f, value) or _round_weights(f, value)
+            module.quantized.append(_report(f, place, value, rounded * scale, range_))
+            by = _quantize_range(f, range_) if range_ else _quantize_rows(f)
+            graph.forward(f.product, _product(place, f, by, rounded, scale))
+    return count
+
+
+def _in_entry(module: Module, graph: Graph, is_fixed: IsFixed) -> Place:
+    """Describe an entry, whose ranges a sample shows."""
+
+    def values(weights: Sequence[Node]) -> list[Array]:
+        return fixed_values(module.slots, graph, weights)
+
+    def ranges(bases: Sequence[Node]) -> dict[Node, Range]:
+        return _ranges(module, graph, bases)
+
+    def add(words: Array) -> Node:
+        return _add_words(module, graph, words)
+
+    return Place(graph, is_fixed, values, ranges, add, _name_of)
+
+
+def _in_loop(module: Module, loop: Loop, is_fixed: IsFixed) -> Place:
+    """Describe the body of a loop: a sample shows the ranges in all rounds, else what is computed may bound them."""
+    graph = loop.node.graph
+    weights = {n.attrs["name"]: a for n, a in loop.consts.items() if is_fixed(a)}
+
+    def values(nodes: Sequence[Node]) -> list[Array]:
+        outer = fixed_values(module.slots, graph, list(weights.values())) if nodes else []
+        return fixed_values(dict(zip(weights, outer, strict=False)), loop.body, nodes)
+
+    def ranges(bases: Sequence[Node]) -> dict[Node, Range]:
+        rounds = dict(zip(bases, loop.rounds(bases), strict=True))
+        shown, bounded = _ranges(module, graph, rounds.values()), carry_bounds(loop)
+        found = {base: shown.get(all_, bounded[base]) for base, all_ in rounds.items()}
+        return {base: (min(low, 0.0), max(high, 0.0)) for base, (low, high) in found.items() if np.isfinite(low + high)}
+
+    def add(words: Array) -> Node:
+        return loop.add(_add_words(module, graph, words))
+
+    def name(w: Node) -> str:
+        return _name_of(weights[w.attrs["name"]] if w.op is st.input_ else w)
+
+    return Place(loop.body, fixed_from(weights), values, ranges, add, name)
+
+
+def _add_words(module: Module, graph: Graph, words: Array) -> Node:
+    return graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
+
+
+def _name_of(w: Node) -> str:
+    return str(w.attrs["name"]) if w.op is st.input_ else "weights"
 
 
 def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
@@ -307,7 +393,7 @@ def _round_weights(f: Factor, w: Array) -> tuple[Array, Array]:
     return np.rint(w / scale).astype(np.int8), scale
 
 
-def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Array) -> Node:
+def _product(place: Place, f: Factor, base: Bytes, rounded: Array, scale: Array) -> Node:
     """Compute the product with bytes and scale it back to its own dtype."""
     codes, zero, unit, rows = base
     like, graph = f.product.type, f.product.graph
@@ -319,7 +405,7 @@ def _product(module: Module, f: Factor, base: Bytes, rounded: Array, scale: Arra
         return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
 
     labels, words = _weights(f, rounded)
-    weights = graph.input(add_weight(module, words), Type(i32, words.shape), parameter=True)
+    weights = place.add(words)
     spec = f"{f.labels},{labels}->{f.out}"
     result = q8.contract_bytes(_words(f, codes, zero), weights, spec=spec, pairs=q8.pairs_fit(words))
     # sum_i t (q_i - z) s w_i = t s (sum_i q_i w_i - z sum_i w_i)
@@ -341,7 +427,7 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
     is_there = f.axis == codes.node.type.rank - 1 and not is_view(codes.node) and not more
     if is_there:
         return codes.node, zero, codes.unit, None
-    if more and codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
+    if codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
         numbers = codes.node.arg(0)
     else:
         numbers = ew.cast(codes.node, dtype=f32)
@@ -437,14 +523,13 @@ def _move_last(x: Node, axis: int) -> Node:
     return st.in_order(x.find(), _last(range(x.type.rank), axis))
 
 
-def _describe(f: Factor) -> Product:
-    name = f.w.attrs["name"] if f.w.op is st.input_ else "weights"
+def _describe(f: Factor, place: Place) -> Product:
     terms = _terms(f)
-    return Product(name, (terms, prod(map(int, f.w.type.shape)) // terms))
+    return Product(place.name(f.w), (terms, prod(map(int, f.w.type.shape)) // terms))
 
 
-def _report(f: Factor, w: Array, rounded: Array, range_: Range | None) -> Quantized:
+def _report(f: Factor, place: Place, w: Array, rounded: Array, range_: Range | None) -> Quantized:
     """Report how a product was quantized."""
-    product = _describe(f)
+    product = _describe(f, place)
     off = float(np.sqrt(np.mean((w - rounded) ** 2) / max(float(np.mean(w**2)), TINY)))
     return Quantized(product.weight, product.shape, off, range_)

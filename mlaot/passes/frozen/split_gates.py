@@ -19,15 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir import Graph, Node, Subgraph, topological, users
+from mlaot.ir import Graph, Node, topological, users
 from mlaot.ir.module import Module
-from mlaot.ir.subgraph import inline
+from mlaot.ir.types import i32
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import scan
 from mlaot.ops.kinds import VECTORS, is_elementwise, vector_dtype
+from mlaot.ops.quantized import contract_bytes
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import add_weight
+from mlaot.passes.subgraphs import Loop
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import MAX_GATES
 
@@ -78,7 +80,7 @@ def split(graph: Graph, weights: Mapping[Node, Array], place: Place) -> None:
 
 def _contractions(graph: Graph, done: set[Node]) -> Iterator[Node]:
     """Yield the contractions that are not ``done``, including new ones, while the graph changes."""
-    while pending := [n for n in graph.nodes() if n.op is red.contract and n not in done]:
+    while pending := [n for n in graph.nodes() if n.op in (red.contract, contract_bytes) and n not in done]:
         for node in pending:
             if node in graph.users():
                 yield node
@@ -90,7 +92,7 @@ def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
     return (
         node.arg(i) in weights
         and node.type.dtype.name in VECTORS
-        and node.type.dtype is node.arg(i).type.dtype
+        and node.arg(i).type.dtype is (i32 if node.op is contract_bytes else node.type.dtype)
         and out != ""
         and [c for c in labels[i] if c in out] == [out[-1]]
         and out[-1] not in labels[1 - i]
@@ -150,7 +152,8 @@ def _split_product(node: Node, i: int, units: int, value: Array, place: Place) -
         return None
     labels[i] = labels[i][:axis] + labels[i][axis + 1 :] + gate + out[-1]
     operands = [weight if j == i else node.arg(j) for j in (0, 1)]
-    return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out[:-1]}{gate}{out[-1]}")
+    spec = f"{labels[0]},{labels[1]}->{out[:-1]}{gate}{out[-1]}"
+    return node.op(*operands, **{**node.attrs, "spec": spec})
 
 
 def _part_of_gate(x: Node, number: int, node: Node, new: Node, parts: Mapping[tuple[Node, int], Node]) -> Node:
@@ -171,28 +174,13 @@ def _part_of_gate(x: Node, number: int, node: Node, new: Node, parts: Mapping[tu
 
 def _split_in_loop(node: Node, weights: Mapping[Node, Array], place: Place) -> Node:
     """Split the gates of the products in a loop's body; only the loop's constants are weights."""
-    body, consts = node.attrs["body"], node.attrs["consts"]
-    copy: Graph = body.copy()
-    args = [a.find() for a in node.args]
-    inputs = list(copy.inputs.values())
-    loop_weights = {n: weights[a] for n, a in zip(inputs[:consts], args[:consts], strict=True) if a in weights}
-    used = users(copy.nodes())
+    loop = Loop.of(node)
+    loop_weights = {n: weights[a] for n, a in loop.consts.items() if a in weights}
+    used = users(loop.body.nodes())
 
     def in_body(weight: Node, value: Array) -> Node | None:
-        at = inputs.index(weight)
-        if len(used[weight]) > 1:
-            return None
-        new = place(args[at], value)
-        if new is None:
-            return None
-        args[at] = new
-        inputs[at] = copy.input(f"{weight.attrs['name']}_by_gate", new.type)
-        return inputs[at]
+        new = place(loop.consts[weight], value) if len(used[weight]) == 1 else None
+        return None if new is None else loop.add(new)
 
-    split(copy, loop_weights, in_body)
-    if inputs == list(copy.inputs.values()):
-        return node
-    copy.inputs = {f"a{i}": n for i, n in enumerate(inputs)}
-    types = [n.type for n in inputs]
-    better = Subgraph.of(copy.name, types, lambda to, operands: inline(copy, operands, to))
-    return node.graph.add(scan, args, {**node.attrs, "body": better})
+    split(loop.body, loop_weights, in_body)
+    return loop.rebuild() if loop_weights else node

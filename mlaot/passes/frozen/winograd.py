@@ -69,7 +69,7 @@ def _transform(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
     m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.options.winograd])
     if m is None:
         return None
-    (value,) = fixed_values(module, node.graph, [w])
+    (value,) = fixed_values(module.slots, node.graph, [w])
     g = np.transpose(value, order)  # [3, 3, O, C, c, o]
     if (g == np.rint(g)).all():
         return None

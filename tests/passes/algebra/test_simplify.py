@@ -11,11 +11,13 @@ import pytest
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, dim, verify
-from mlaot.ir.types import f32, f64
+from mlaot.ir.types import f32, f64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.ops.quantized import quantize
+from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
 from mlaot.passes.algebra.simplify import RULES, simplify
 
@@ -59,6 +61,10 @@ FIRES: dict[str, tuple[Build, str]] = {
     ),
     "x - -y": (lambda x, y: ew.sub(x, ew.neg(y)), "v2 = add(v0, v1) : f64[4]\nreturn r=v2"),
     "--x": (lambda x, y: ew.neg(ew.neg(x)), "return r=v0"),
+    "quantize(round(x))": (
+        lambda x, y: quantize(round_(x), dtype=u8),
+        "v1 = quantize(v0, dtype=u8) : u8[4]\nreturn r=v1",
+    ),
     "relu(relu(x))": (lambda x, y: ew.relu(ew.relu(x)), "v1 = relu(v0) : f64[4]\nreturn r=v1"),
     "maximum(x, 0)": (lambda x, y: ew.maximum(x, full_like(x, 0.0)), "v1 = relu(v0) : f64[4]\nreturn r=v1"),
     "x**1": (lambda x, y: ew.pow_(x, exponent=1.0), "return r=v0"),

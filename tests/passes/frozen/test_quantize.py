@@ -198,6 +198,132 @@ def test_sums_are_exact_on_every_instruction_set(name: str, tmp_path: Path) -> N
         np.testing.assert_array_equal(found, x.astype(np.float64) @ w)
 
 
+STEPS = 30
+
+
+class Projected(nn.LSTM):
+    """A layer whose state has no bounds."""
+
+    def __init__(self, size: int, hidden: int, rng: int) -> None:
+        super().__init__(size, hidden, proj_size=24, rng=rng)
+
+
+class Rectified(nn.RNN):
+    """The same, of one product."""
+
+    def __init__(self, size: int, hidden: int, rng: int) -> None:
+        super().__init__(size, hidden, nonlinearity="relu", rng=rng)
+
+
+RECURRENT: dict[str, tuple[Any, tuple[tuple[float, float] | None, ...]]] = {  # and ranges without a sample
+    "LSTM": (nn.LSTM, ((-1, 1), None)),
+    "GRU": (nn.GRU, ((-1, 1), None)),
+    "RNN": (nn.RNN, ((-1, 1), None)),
+    "Projected": (Projected, (None, (-1, 1), None)),
+    "Rectified": (Rectified, (None, None)),
+}
+
+
+def recurrent(name: str) -> tuple[Any, Any]:
+    """A layer with weights of usual sizes, and the model of it."""
+    layer = RECURRENT[name][0](40, 48, rng=1)
+
+    @mlaot.model(parameters=layer)
+    def model(x: mlaot.f32[STEPS, BATCH, 40]):
+        return layer(x)[0]
+
+    return layer, model
+
+
+def steps_of(layer: Any, x: Any) -> Any:
+    """What a layer computes, in float64 and step by step."""
+
+    def sigmoid(z: Any) -> Any:
+        return 1 / (1 + np.exp(-z))
+
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+    held = [getattr(layer, f"{kind}_l0", None) for kind in kinds]
+    wx, wh, bx, bh, wr = (None if a is None else a.array.astype(np.float64) for a in held)
+    h, c, out = np.zeros((x.shape[1], wh.shape[1])), np.zeros((x.shape[1], 48)), []
+    for each in x.astype(np.float64):
+        a, b = (np.split(z, len(wh) // 48, axis=1) for z in (each @ wx.T + bx, h @ wh.T + bh))
+        if len(a) == 4:
+            c = sigmoid(a[1] + b[1]) * c + sigmoid(a[0] + b[0]) * np.tanh(a[2] + b[2])
+            h = sigmoid(a[3] + b[3]) * np.tanh(c)
+        elif len(a) == 3:
+            z = sigmoid(a[1] + b[1])
+            h = (1 - z) * np.tanh(a[2] + sigmoid(a[0] + b[0]) * b[2]) + z * h
+        else:
+            h = np.maximum(a[0] + b[0], 0) if isinstance(layer, Rectified) else np.tanh(a[0] + b[0])
+        h = h if wr is None else h @ wr.T
+        out.append(h)
+    return np.stack(out)
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_recurrent_layers(isa: str, tmp_path: Path) -> None:
+    """Answers are off by 3 % of the largest at most, on one row as on many."""
+    x = draw.standard_normal((STEPS, 19, 40), np.float32)
+    cases = {f"{name}_{kind}": recurrent(name) for name in RECURRENT for kind in ("rows", "sampled")}
+    programs = {
+        key: compile_model(
+            model, f"{key}.nn", Options(isas=(isa,), quantize="int8"), sample=(x,) if "_s" in key else None
+        )
+        for key, (_, model) in cases.items()
+    }
+    library = Library(programs, isa, tmp_path)
+    for key, (layer, _) in cases.items():
+        for rows in (1, 19):
+            (found,) = library.call(key, "forward", {"x": x[:, :rows]}, {"batch": rows}).values()
+            exact = steps_of(layer, x[:, :rows])
+            off = np.abs(found - exact).max() / np.abs(exact).max()
+            assert 1e-4 < off < 0.03, (key, rows, off)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_ranges_of_recurrent_layers(name: str) -> None:
+    """Where the activations bound the state nothing is measured; a sample shows a smaller range in all rounds."""
+    layer, model = recurrent(name)
+    module = passed(model)
+    assert tuple(product.range for product in module.quantized) == RECURRENT[name][1]
+    assert module.quantized[0].weight == "weight_hh_l0"
+    assert "contract(" not in str(module.graphs["forward"]) and "weight_hh" not in str(module.graphs["forward"])
+    x = draw.standard_normal((STEPS, 40, 40), np.float32)
+    shown = passed(model, (x,)).quantized
+    state = steps_of(layer, x)[:-1]  # the last one is not multiplied
+    assert shown[0].range == pytest.approx((state.min(), state.max()), rel=0.02)
+
+
+def test_states_that_a_caller_gives() -> None:
+    """They may be larger than any that the layer computes, so each call finds their range."""
+    layer = nn.GRU(40, 48, rng=1)
+
+    @mlaot.model(parameters=layer)
+    def model(x: mlaot.f32[STEPS, BATCH, 40], h: mlaot.f32[1, BATCH, 48]):
+        return layer(x, h)[0]
+
+    module = passed(model)
+    assert [product.range for product in module.quantized] == [None, None]
+    x, h = draw.standard_normal((STEPS, 3, 40), np.float32), 3 * draw.standard_normal((1, 3, 48), np.float32)
+    given = {"x": x, "h": h}
+    found = evaluate(module.graphs["forward"], {**module.slots, **given})["out"]
+    exact = evaluate(module.declared["forward"], {**module.declared_slots, **given}, wide=True)["out"]
+    assert np.abs(found - exact).max() < 0.03 * np.abs(exact).max()
+
+
+def test_recurrent_layers_that_would_be_slower() -> None:
+    """Few units: the rule is that of other products."""
+    layer = nn.Sequential(nn.Linear(64, 64))
+    few = nn.RNN(64, 16, rng=1)
+
+    @mlaot.model(parameters={"layer": layer, "few": few})
+    def model(x: mlaot.f32[STEPS, BATCH, 64]):
+        return few(layer(x))[0]
+
+    module = run("nn", trace(model), Options(quantize="int8"))
+    assert [product.weight for product in module.unquantized] == ["few.weight_hh_l0", "few.weight_ih_l0"]
+
+
 def test_build_reports_and_holds_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     x = weights(20, 40)
     library = build_module(dense, "bytes", tmp_path, AVAILABLE, golden=True, quantize="int8", sample=x)
