@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mlaot.ir import Graph, Node
+from mlaot.ir.module import Module
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -24,14 +25,22 @@ from mlaot.ops.comparison import where
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.passes.subgraphs import everywhere
 
 # The quotients of each value a: pairs of broadcast(r) and y = mul(broadcast(r), a).
 Quotients = dict[Node, list[tuple[Node, Node]]]
 
 
-@pass_over("graphs", after=("reciprocal", "contract"), when=lambda o: not o.deterministic)
-def quotient_gradients(graph: Graph) -> None:
-    """Apply the rules of this file to every product and quotient."""
+@pass_over("module", after=("reciprocal", "contract"), when=lambda o: not o.deterministic)
+def quotient_gradients(module: Module) -> None:
+    """Apply the rules of this file to the graphs of a module that trains; others keep their bits."""
+    if module.trains:
+        for graph in module.graphs.values():
+            everywhere(read_quotients, graph)
+
+
+def read_quotients(graph: Graph) -> None:
+    """Use quotients that a graph has in the place of what was divided."""
     nodes = graph.nodes()
     inverses = {n.arg(1): n for n in nodes if n.op is ew.div and number(n.arg(0)) == 1.0}
     known = set(inverses.values())
