@@ -10,8 +10,7 @@
     v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
 
 Any reshape of a computed value moves past elementwise ops, and past sums and maxima over axes that it leaves as they
-are; past other ops, only axes of one element do. Inputs that have
-such axes are read without them. Bit-exact.
+are; past other ops, only axes of one element do. Inputs that have such axes are read without them. Bit-exact.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@
     v1 = contract(q, k, spec=ac,bc->ab)                  v3 = contract(q, v2, spec=ac,cb->ab)
 
 The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes.
+An operand whose columns lie along the lanes already is copied too, if its rows would fall into few sets of the
+first-level cache: those that lie 4,096 bytes apart all share one set.
+
 Frozen weights need no copy: they are packed at build. Those that are trained are copied for products of many rows; the
 forward and the backward pass read them along different axes.
 """
