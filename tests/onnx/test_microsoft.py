@@ -31,6 +31,7 @@ def steps(*shape: int) -> Any:
 SCALE, OTHER, RESULT = (np.float32(s) for s in (0.1037, 0.0489, 0.2111))
 ZERO, MIDDLE, END = (np.uint8(z) for z in (3, 128, 60))
 NONE = np.zeros(1, np.int8)
+NONE5, SUMS = np.zeros(5, np.int8), DRAW.integers(-3000, 3000, 5).astype(np.int32)
 LSTM = (
     *(codes(1, 6, 20, dtype=np.int8), codes(1, 5, 20, dtype=np.int8), floats(1, 40), None, None, None, None),
     *(steps(1), NONE, steps(1), NONE),
@@ -42,6 +43,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...], int, int]] = {
     "MatMulIntegerToFloat": (
         {},
         (codes(3, 8), codes(8, 5, dtype=np.int8), SCALE, steps(5), MIDDLE, None, floats(5)),
+        1,
+        1,
+    ),
+    "QGemm": (
+        {"alpha": 0.5, "transA": 1, "transB": 1},
+        (codes(8, 3), SCALE, MIDDLE, codes(5, 8, dtype=np.int8), steps(5), NONE5, SUMS, RESULT, END),
         1,
         1,
     ),
@@ -78,6 +85,11 @@ def standardized(x: Any) -> Any:
 
 # The operator, its attributes, its inputs, all of which the call gives, and what its first output is.
 FORMULAS: dict[str, tuple[dict[str, Any], tuple[Any, ...], Callable[..., Any]]] = {
+    "QGemm": (
+        {"transB": 1},
+        (codes(3, 8), SCALE, MIDDLE, codes(5, 8, dtype=np.int8), OTHER, np.int8(0), SUMS),
+        lambda a, s, z, b, t, _, sums: ((a - z) @ b.T + sums) * (s * t),
+    ),
     "FusedMatMul": ({"transB": 1, "alpha": 0.5}, (floats(2, 5), floats(4, 5)), lambda a, b: a @ b.T / 2),
     "BiasGelu": ({}, (floats(3, 4), floats(4)), lambda x, bias: gelu(x + bias)),
     "QuickGelu": ({}, (floats(3, 4),), lambda x: x / (1 + np.exp(-1.702 * x))),

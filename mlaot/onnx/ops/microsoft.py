@@ -60,6 +60,29 @@ def matmul_integer_to_float(
     return plus(F.astype(matmul_integer(a, b, a_zero, b_zero), np.float32) * (a_scale * b_scale), bias)
 
 
+@operator("QGemm", domain=DOMAIN)
+def qgemm(
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    c: Any = None,
+    y_scale: Any = None,
+    y_zero: Any = None,
+    *,
+    alpha: float = 1.0,
+    transA: bool = False,
+    transB: bool = False,
+) -> Any:
+    a = np.transpose(a) if transA else a
+    b = np.transpose(b) if transB else b
+    total = F.astype(plus(matmul_integer(a, b, a_zero, b_zero), c), np.float32)
+    scale = np.float32(alpha) * a_scale * b_scale
+    return total * scale if y_scale is None else quantize(total * (scale / y_scale), y_zero, elem_type_of(y_zero))
+
+
 def plus(x: Any, bias: Any) -> Any:
     """Add a bias, if there is one."""
     return x if bias is None else x + bias

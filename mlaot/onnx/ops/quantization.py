@@ -27,6 +27,7 @@ from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, along, constant_value, numpy_dtype
 
 EXACT = 2**24  # whole numbers below it are float32
+BLOCK = 16  # channels that lie together in convolutions, which parts of them keep whole where they can
 
 
 @operator("DequantizeLinear", coded=True)
@@ -163,7 +164,8 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
     numbers = _constant_integers(b, b_zero)
     sizes = np.full(terms, _reach(b, b_zero)) if numbers is None else np.abs(numbers)
     for parts in range(1, max(terms, 1) + 1):
-        ends = [terms * i // parts for i in range(parts + 1)]
+        unit = BLOCK if parts * BLOCK <= terms and terms % BLOCK == 0 else 1
+        ends = [terms // unit * i // parts * unit for i in range(parts + 1)]
         cuts = [slice(low, high) for low, high in pairwise(ends)]
         if all(a_reach * int(sizes[cut].sum(axis=0).max(initial=0)) < limit for cut in cuts):
             return cuts
@@ -225,11 +227,11 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
         cuts = _parts(_reach(x, x_zero) * taps, w, w_zero, channels, limit)
     if cuts is None or (groups > 1 and len(cuts) > 1):
         return convolve(pad_spatial(_integers(x, x_zero), pads), _integers(w, w_zero), bias)
-    image, weight = pad_spatial(_exact(x, x_zero), pads), _exact(w, w_zero)
+    image, weight = _exact(x, x_zero), _exact(w, w_zero)
     if len(cuts) == 1 and more <= EXACT // 2:
-        return convolve(image, weight, None if bias is None else _as_float32(bias))
+        return convolve(pad_spatial(image, pads), weight, None if bias is None else _as_float32(bias))
     pairs = [(image, weight)] if len(cuts) == 1 else [(image[:, cut], weight[:, cut]) for cut in cuts]
-    total = reduce(np.add, [F.astype(convolve(*pair, None), i32) for pair in pairs])
+    total = reduce(np.add, [F.astype(convolve(pad_spatial(a, pads), b, None), i32) for a, b in pairs])
     return total if bias is None else total + _channels(bias, x.ndim, 1)
 
 

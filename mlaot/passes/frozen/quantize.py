@@ -23,7 +23,7 @@ Moves between a value and the product, such as the windows of a convolution, the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -320,10 +320,13 @@ class Codes:
 
 
 def find_codes(x: Node) -> Codes | None:
-    """Return the bytes behind unit * (bytes - zero), with both numbers; None for other values."""
+    """Return the bytes behind unit * (bytes - zero) or a part of it, with both numbers; None for other values."""
+    x = x.find()
+    if x.op is st.slice_:
+        inner = find_codes(x.arg(0))
+        return None if inner is None else replace(inner, node=st.slice_(inner.node, **x.attrs))
     unit = 1.0
     zero: float | Node = 0.0
-    x = x.find()
     while x.op is ew.mul and unit == 1.0:
         scale = next((i for i in (0, 1) if number(x.arg(i)) is not None), None)
         if scale is None:

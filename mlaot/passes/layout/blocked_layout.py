@@ -41,6 +41,7 @@ from mlaot.ir.module import Module
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
+from mlaot.ops.kinds import changes_unit_axes
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
@@ -105,10 +106,11 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
     plain = blocked = 0.0
     for node in graph.nodes():
         operands = split_product(node, is_fixed) if node.op is red.contract else None
-        if operands is None or operands[0].op is not st.window:
+        window = window_of(operands[0]) if operands is not None else None
+        if operands is None or window is None:
             continue
-        x, w, labels, weight_labels, out = operands
-        sizes, taps = dict(zip(weight_labels, w.type.shape, strict=True)), len(x.attrs["axes"])
+        _, w, labels, weight_labels, out = operands
+        sizes, taps = dict(zip(weight_labels, w.type.shape, strict=True)), len(window.attrs["axes"])
         produced = next((c for c in out if c in sizes and c not in labels), "")
         read = next((c for c in labels[:-taps] if c in sizes and c not in out), "")
         work = float(prod(map(nominal, (*node.type.shape, *[d for c, d in sizes.items() if c not in out]))))
@@ -118,6 +120,12 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
             work *= (in_blocks(size) or size) / size if isinstance(size, int) and size else 1
         blocked += work
     return blocked / plain if plain else 1.0
+
+
+def window_of(x: Node) -> Node | None:
+    """Return the window that a value is, but for axes of one element; None for other values."""
+    x = x.arg(0) if x.op is st.reshape and changes_unit_axes(x) else x
+    return x if x.op is st.window else None
 
 
 def in_blocks(channels: Dim) -> int | None:
@@ -257,7 +265,7 @@ class _Layout:
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
         form = self.blocked.get(x)
-        if form is None and x.op is not st.window:
+        if form is None and window_of(x) is None:
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 

@@ -107,6 +107,19 @@ return out=v17"""
     )
 
 
+def test_an_image_that_is_scaled_first() -> None:
+    """Its batch of one stays an axis until the first windows, which then lie behind a reshape."""
+    net = randomized(chain(conv(2, 3, 32, 3), nn.ReLU(), conv(2, 32, 32, 1), nn.ReLU(), conv(2, 32, 32, 3, groups=32)))
+
+    @mlaot.model(parameters=net)
+    def model(x: mlaot.f64[1, 3, 8, 8], scale: mlaot.f64[BATCH]):
+        return net(x / 255 - 0.5), scale
+
+    graph = passes.run("m", model.trace()).graphs["forward"]
+    shapes = [node.type.shape for node in graph.nodes() if node.op.name == "contract"]
+    assert shapes == [(2, 6, 6, 16), (2, 6, 6, 16), (2, 4, 4, 16)]
+
+
 def test_depthwise_pooling_and_dense_layers() -> None:
     """Nothing is put back: the mean's channels are in order as they are, and the dense weights are permuted."""
     net = nn.Sequential(
