@@ -21,6 +21,7 @@ from functools import reduce
 from itertools import count
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type, dim
+from mlaot.ir.dims import nominal, nonnegative
 from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.fuse import Group
@@ -32,7 +33,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops.nests.target import place
 from mlaot.ops.winograd import INPUT, OUTPUT, Matrix, products_of, winograd_input, winograd_output
 from mlaot.schedule.machine import LINE, REFERENCE
-from mlaot.schedule.tuning import WINOGRAD_SHARE
+from mlaot.schedule.tuning import OPEN_HEIGHT, WINOGRAD_SHARE
 
 NEAR = int(REFERENCE.caches.second * WINOGRAD_SHARE)  # bytes
 
@@ -43,14 +44,14 @@ class TileRows:
 
     image: tuple[str, ...]
     first: Dim
-    rows: int
+    rows: Dim
 
 
 def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int) -> Step:
     """Return the steps of a group of kind "winograd"; ``depth`` counts the loops around it."""
     transform = next(n for n in group.nodes if n.op in (winograd_input, winograd_output))
     tiles = (transform if transform.op is winograd_input else transform.arg(0)).type
-    images, rows = tiles.shape[1:-4], _as_int(tiles.shape[-4])
+    images, rows = tiles.shape[1:-4], tiles.shape[-4]
     image = tuple("0" if extent == 1 else f"round{depth + i}" for i, extent in enumerate(images))
     products = next((p for n in group.nodes if (p := products_of(n)) and p[0] in group.members), None)
     if products is not None:
@@ -64,23 +65,21 @@ def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int)
     return Steps(steps)
 
 
-def _as_int(extent: Dim) -> int:
-    assert isinstance(extent, int), f"bug in mlaot: maps of {extent} by Winograd's transforms"
-    return extent
-
-
-def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: int, variable: str) -> tuple[Step, ...]:
-    """Return the steps of an image, a block of rows of tiles at a time."""
+def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: Dim, variable: str) -> tuple[Step, ...]:
+    """Return the steps of an image, a block of rows of tiles at a time; of an open size, the rest is a smaller one."""
     height = convolution.height
-    v, m = (_buffer(n, height) for n in (convolution.v, convolution.m))
+    rest = rows - rows // height * height
+    v, m = convolution.tiles(height)
     if height == rows:
         return convolution.steps(TileRows(image, 0, height), v, m)
     itemsize = DTYPES[v.dtype].itemsize
-    both = Buffer("tiles", v.dtype, ((_as_int(v.bytes) + _as_int(m.bytes)) // itemsize,), (1,), "work")
+    both = Buffer("tiles", v.dtype, ((v.bytes + m.bytes) // itemsize,), (1,), "work")
     v = replace(v, where="slice", within=both)
-    m = replace(m, where="slice", within=both, start=_as_int(v.bytes) // itemsize)
+    m = replace(m, where="slice", within=both, start=v.bytes // itemsize)
     block = TileRows(image, dim(variable) * height, height)
-    return (Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), private=both),)
+    loop = Loop(variable, rows // height, (), None, convolution.steps(block, v, m), (), private=both)
+    last = convolution.steps(TileRows(image, rows - rest, rest), *convolution.tiles(rest)) if rest != 0 else ()
+    return (loop, *last)
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,17 @@ class _Convolution:
     accesses: Accesses
     stores: Stores
 
+    def tiles(self, rows: Dim) -> tuple[Buffer, Buffer]:
+        """Return memory for some rows of ``v`` and of ``m``."""
+        return _buffer(self.v, rows), _buffer(self.m, rows)
+
     @property
     def height(self) -> int:
         """How many rows of tiles a block has."""
-        weights = _as_int(self.accesses[self.m.arg(1)].buffer.bytes)
-        return block_height(
-            _as_int(self.v.type.shape[-4]),
-            weights,
-            lambda height: sum(_as_int(_buffer(n, height).bytes) for n in (self.v, self.m)),
-        )
+        rows, weights = self.v.type.shape[-4], nominal(self.accesses[self.m.arg(1)].buffer.bytes)
+        if not isinstance(rows, int):
+            return OPEN_HEIGHT if weights > NEAR else 1
+        return block_height(rows, weights, lambda height: sum(nominal(tiles.bytes) for tiles in self.tiles(height)))
 
     def steps(self, block: TileRows, v: Buffer, m: Buffer) -> tuple[Step, ...]:
         """Return the three kernels of a block, whose tiles lie along one axis of ``v`` and ``m`` between them."""
@@ -142,16 +143,16 @@ def _part(group: Group, nodes: list[Node]) -> Group:
     return Group(group.kind, group.level, group.dtype, group.rows, None, nodes, set(nodes))
 
 
-def _buffer(node: Node, rows: int) -> Buffer:
+def _buffer(node: Node, rows: Dim) -> Buffer:
     """Return memory for some rows of tiles, [component, tile, block, channel] with the channels adjacent.
 
     The components of a tile are written together. They lie an odd number of cache lines apart, so that they fall into
     different sets of the first-level cache.
     """
-    columns, blocks, block = map(_as_int, node.type.shape[-3:])
-    shape = (_as_int(node.type.shape[0]), columns * rows, blocks, block)
+    components, (columns, blocks, block) = node.type.shape[0], node.type.shape[-3:]
+    shape = (components, columns * rows, blocks, block)
     line = LINE // node.type.dtype.itemsize
-    plane = (shape[1] * shape[2] * shape[3] // line | 1) * line
+    plane = (columns * rows * blocks * block // line // 2 * 2 + 1) * line
     return Buffer("tiles", node.type.dtype.name, shape, (plane, shape[3], shape[1] * shape[3], 1), "work")
 
 
@@ -164,7 +165,9 @@ class _Kernel(Builder):
         self.block = block
         self.m: int = self.node.attrs["m"]
         tiles = (self.node if self.node.op is winograd_input else self.node.arg(0)).type.shape
-        self.tiles, self.columns, self.blocks, self.channels = map(_as_int, tiles[-4:])
+        self.tiles, self.columns, self.blocks, channels = tiles[-4:]
+        assert isinstance(channels, int), "bug in mlaot: blocks of channels of an open size"
+        self.channels = channels
         self.image: list[Expr] = [Index(0 if name == "0" else dim(name)) for name in block.image]
         self.i0, self.i1, self.i2, self.j = (Index(dim(name)) for name in ("i0", "i1", "i2", "j"))
         self.row, self.column = Index(dim("row")), Index(dim("column"))
@@ -184,7 +187,7 @@ class _Kernel(Builder):
     def tile(self, component: int, rank: int) -> list[Expr]:
         """Return the indices of a component of a tile: among the tiles of a block, or among those of all images."""
         if rank == 4:
-            return [Index(component), self.i1 * self.columns + self.i2, self.i0, self.j]
+            return [Index(component), self.i1 * Index(self.columns) + self.i2, self.i0, self.j]
         return [Index(component), *self.image, self.i1, self.i2, self.i0, self.j]
 
     def vectors(self, body: Iterable[Statement]) -> For:
@@ -319,12 +322,12 @@ def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Exp
     inside: list[Expr] = []
     within: list[Expr] = []
     places = ((k.row, Index(dim("k0"))), (k.column, Index(dim("k1"))))
-    extents = zip(low, map(_as_int, x.type.shape[-3:-1]), (k.tiles, k.columns), strict=True)
+    extents = zip(low, x.type.shape[-3:-1], (k.tiles, k.columns), strict=True)
     for (first, offset), (before, extent, many) in zip(places, extents, strict=True):
         if before:
             inside.append(compare("ge", first, Index(0)))
             within.append(compare("ge", first + offset, Index(0)))
-        if many * k.m + 2 - before > extent:
+        if not nonnegative(extent - (many * k.m + 2 - before)):
             inside.append(compare("le", first, Index(extent - size)))
             within.append(compare("lt", first + offset, Index(extent)))
     return inside, within
@@ -353,7 +356,8 @@ def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: Tile
     size, access = k.m + 2, k.access(k.node.arg(0))
     rank = len(access.strides)
     tile: list[Expr] = [cast(k.element(access, k.tile(z, rank)), group.dtype) for z in range(size * size)]
-    last = [extent - (many - 1) * k.m for extent, many in zip(k.node.attrs["size"], (k.tiles, k.columns), strict=True)]
+    extents = zip(k.node.attrs["size"], (k.tiles, k.columns), strict=True)
+    last = [extent - (many - 1) * k.m if isinstance(extent, int) else 1 for extent, many in extents]
 
     def result(i: int, j: int, value: Var) -> Body:
         at = [*k.image, k.i0, k.row + i, k.column + j, k.j]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Node, Type
+from mlaot.ir import Dim, Node, Type
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import last_axes
@@ -55,9 +55,9 @@ WEIGHTS: dict[int, Matrix] = {
 }
 
 
-def tiles(extent: int, m: int) -> int:
+def tiles(extent: Dim, m: int) -> Dim:
     """Return how many tiles cover ``extent`` results."""
-    return -(-extent // m)
+    return (extent + m - 1) // m
 
 
 def transform_weights(g: Array, m: int) -> Array:
@@ -67,30 +67,30 @@ def transform_weights(g: Array, m: int) -> Array:
     return u.reshape(-1, *g.shape[2:])
 
 
-def _block_extents(x: Type, axes: int, m: int) -> list[int]:
-    """Return the last ``axes`` extents of ``x``, if it holds numbers in blocks of channels; else none."""
-    extents = [d for d in x.shape[-axes:] if isinstance(d, int) and d > 0]
-    fits = len(extents) == axes and extents[-1] % BLOCK == 0
-    return extents if fits and m in INPUT and x.dtype.name in ("f32", "f64") else []
+def _is_blocked(x: Type, rank: int, blocks: int, m: int) -> bool:
+    """Whether ``x``, of at least ``rank`` axes, holds numbers in blocks of channels: ``blocks`` is the blocks' axis."""
+    if x.rank < rank or m not in INPUT or x.dtype.name not in ("f32", "f64"):
+        return False
+    count, block = x.shape[blocks], x.shape[-1]
+    return isinstance(count, int) and isinstance(block, int) and block % BLOCK == 0 < min(count, block)
 
 
-def _result_extents(extents: Sequence[int], low: Pair, high: Pair) -> Pair:
+def _result_extents(extents: Sequence[Dim], low: Pair, high: Pair) -> tuple[Dim, Dim]:
     """Return the extents of the results of 3x3 windows over padded maps."""
     height, width = (d + a + b - 2 for d, a, b in zip(extents, low, high, strict=True))
     return height, width
 
 
 def _input_type(x: Type, m: int, low: Pair, high: Pair) -> Type:
-    extents = _block_extents(x, 4, m)
-    if not extents or min(*low, *high) < 0 or min(_result_extents(extents[1:3], low, high)) < 1:
+    height, width = _result_extents(x.shape[-3:-1], low, high) if _is_blocked(x, 4, -4, m) else (0, 0)
+    if min(*low, *high) < 0 or any(isinstance(d, int) and d < 1 for d in (height, width)):
         raise MlaotError(f"cannot cut {x}, padded by {low} and {high}, in tiles for {m}x{m} results of 3x3 windows")
-    height, width = _result_extents(extents[1:3], low, high)
-    return x.with_shape(((m + 2) ** 2, *x.shape[:-4], tiles(height, m), tiles(width, m), extents[0], extents[3]))
+    return x.with_shape(((m + 2) ** 2, *x.shape[:-4], tiles(height, m), tiles(width, m), x.shape[-4], x.shape[-1]))
 
 
 def _patches(x: Array, m: int, low: Pair, high: Pair) -> Array:
     """Cut the values that each tile needs, zeros around them: [.., C, th, tw, c, m + 2, m + 2]."""
-    missing = [-d % m for d in _result_extents(x.shape[-3:-1], low, high)]
+    missing = [-(d + a + b - 2) % m for d, a, b in zip(x.shape[-3:-1], low, high, strict=True)]
     sides = [(a, b + c) for a, b, c in zip(low, high, missing, strict=True)]
     padded = np.pad(x, [*[(0, 0)] * (x.ndim - 3), *sides, (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (m + 2, m + 2), (-3, -2))
@@ -109,8 +109,8 @@ def _input_by_ops(x: Node, m: int, low: Pair, high: Pair) -> Node:
     """Compute ``winograd_input`` by general ops."""
     dtype, size, lead = x.type.dtype, m + 2, (0,) * (x.type.rank - 3)
     matrix = np.einsum("ik,jl->ijkl", *[np.array(INPUT[m], np.float64)] * 2).reshape(-1, size, size)
-    covered = _result_extents(_block_extents(x.type, 4, m)[1:3], low, high)
-    after = [b + -d % m for b, d in zip(high, covered, strict=True)]
+    covered = _result_extents(x.type.shape[-3:-1], low, high)
+    after = [b + tiles(d, m) * m - d for b, d in zip(high, covered, strict=True)]
     zero = x.graph.constant(0, dtype)
     padded = st.pad(x, zero, low=(*lead, *low, 0), high=(*lead, *after, 0), interior=(0,) * x.type.rank)
     axes = (len(lead), len(lead) + 1)
@@ -141,12 +141,12 @@ winograd_input: Op = Op(
 )
 
 
-def _output_type(x: Type, m: int, size: Pair) -> Type:
+def _output_type(x: Type, m: int, size: tuple[Dim, Dim]) -> Type:
     height, width = size
-    extents = _block_extents(x, 4, m)
-    if x.shape[:1] != ((m + 2) ** 2,) or extents[:2] != [tiles(height, m), tiles(width, m)] or x.rank < 5:
+    covered = (tiles(height, m), tiles(width, m))
+    if not _is_blocked(x, 5, -2, m) or x.shape[0] != (m + 2) ** 2 or x.shape[-4:-2] != covered:
         raise MlaotError(f"cannot make maps of {height}x{width} out of tiles of {m}x{m} results, transformed: {x}")
-    return x.with_shape((*x.shape[1:-4], extents[2], height, width, extents[3]))
+    return x.with_shape((*x.shape[1:-4], x.shape[-2], height, width, x.shape[-1]))
 
 
 def _output_reference(x: Array, m: int, size: Pair) -> Array:

@@ -177,6 +177,9 @@ NODE_BY_VECTOR = 0.35
 
 # Loading a vector of weights from memory. No measurement is kept.
 WEIGHT_PRODUCTS = 8
+# Rows of tiles of a block where the height of the map is open and the weights do not fit the second level, in which one
+# row is enough. Measured: 2 take up to 8 % longer, 8 up to 4 %.
+OPEN_HEIGHT = 4
 # The transforms of a tile, by its size. No measurement is kept.
 TRANSFORM_PRODUCTS = {2: 160, 4: 400}
 

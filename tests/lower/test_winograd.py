@@ -11,6 +11,7 @@ import pytest
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
+from mlaot.ir.dims import substitute
 from mlaot.ir.module import Module
 from mlaot.ir.types import DType, f32, f64
 from mlaot.lower.fuse import fuse
@@ -31,7 +32,7 @@ from ..compiled import AVAILABLE, Library
 from ..passes.frozen.test_winograd import module_of
 
 Array = np.ndarray[Any, Any]
-BATCH = dim("batch")
+BATCH, HEIGHT, WIDTH = dim("batch"), dim("height"), dim("width")
 ERRORS = {(2, "f32"): 2e-6, (4, "f32"): 2e-5, (2, "f64"): 1e-14, (4, "f64"): 1e-13}  # of the largest value
 PADS = ((1, 1), (1, 1))
 
@@ -63,7 +64,7 @@ class Case:
 
     def __init__(
         self,
-        size: tuple[int, int],
+        size: tuple[Dim, Dim],
         blocks: tuple[int, int],
         m: int,
         *,
@@ -73,7 +74,7 @@ class Case:
         epilogue: Callable[[Node], Node] | None = None,
         before: Callable[[Node], Node] | None = None,
     ) -> None:
-        rng = np.random.default_rng(sum(size) + m)
+        rng = np.random.default_rng(m)
         self.tolerance, self.epilogue, self.before = ERRORS[m, dtype.name], epilogue, before
         c, o = blocks
         self.weights = rng.normal(size=(3, 3, o, c, 16, 16)) / np.sqrt(9 * c * 16)
@@ -95,12 +96,13 @@ class Case:
     def program(self) -> Program:
         return lower(Module("m", {"forward": self.graph}, dict(self.constants), False))
 
-    def arrays(self, images: int) -> dict[str, Array]:
+    def arrays(self, images: int, height: int = 0, width: int = 0) -> dict[str, Array]:
         rng = np.random.default_rng(images)
         found = {}
+        dims = {"batch": images, "height": height, "width": width}
         for name, node in self.graph.inputs.items():
             if name not in self.constants:
-                shape = [d if isinstance(d, int) else images for d in node.type.shape]
+                shape = [substitute(d, dims) for d in node.type.shape]
                 found[name] = rng.normal(size=shape).astype(node.type.dtype.numpy)
         return found
 
@@ -140,6 +142,18 @@ CASES = {
 }
 
 
+OPEN = {
+    "few_F2": Case((HEIGHT, WIDTH), (2, 3), 2, epilogue=residual),
+    "few_F4": Case((HEIGHT, WIDTH), (2, 1), 4, epilogue=bias),
+    "many_F2": Case((HEIGHT, WIDTH), (6, 10), 2, epilogue=clipped),
+    "many_F4": Case((HEIGHT, WIDTH), (5, 7), 4),
+    "unequal_F2": Case((HEIGHT, HEIGHT * 2 + 1), (1, 2), 2, pads=((1, 1), (0, 3))),
+    "halved_F2": Case(((HEIGHT + 1) // 2, WIDTH), (1, 2), 2, before=ew.relu),
+    "width_F2": Case((11, WIDTH), (1, 2), 2, epilogue=residual),
+    "height_F2": Case((HEIGHT, 11), (1, 2), 2, n=None, pads=((2, 0), (1, 1))),
+}
+
+
 @pytest.fixture(scope="module", params=AVAILABLE)
 def library(request: pytest.FixtureRequest, shared_folder: Path) -> Library:
     """Every case on one instruction set."""
@@ -157,6 +171,32 @@ def test_it_is_the_convolution(library: Library, name: str) -> None:
         assert found.shape == expected.shape
         if images:
             assert np.abs(found - expected).max() / np.abs(expected).max() < case.tolerance
+
+
+@pytest.fixture(scope="module", params=AVAILABLE)
+def open_library(request: pytest.FixtureRequest, shared_folder: Path) -> Library:
+    """Every case of an open size on one instruction set."""
+    programs = {name: case.program for name, case in OPEN.items()}
+    return Library(programs, request.param, shared_folder / "winograd_open")
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_maps_of_any_size(open_library: Library, name: str) -> None:
+    """Whole tiles and parts of them, no whole block of rows, several, and a rest."""
+    case = OPEN[name]
+    for height, width in ((1, 1), (2, 3), (4, 8), (5, 6), (16, 7), (9, 21), (35, 2)):
+        arrays = case.arrays(2, height, width)
+        dims = {"batch": 2, "height": height, "width": width}
+        found = open_library.call(name, "forward", arrays, dims)["y"]
+        expected = case.expected(arrays)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() / np.abs(expected).max() < case.tolerance
+
+
+def test_blocks_of_an_open_size() -> None:
+    """A row of tiles if weights stay in the cache beside it; else several, and the rest by kernels of its own."""
+    assert len(OPEN["few_F2"].program.procedures[0].kernels) == 3
+    assert len(OPEN["many_F2"].program.procedures[0].kernels) == 6
 
 
 def loops(program: Program) -> list[Loop]:

@@ -15,7 +15,7 @@ the inputs are so too, the direct sum is exact. Tiles of 2x2 results (F2) round 
 those of 4x4 (F4) lose a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives
 an infinity, these may give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
 
-The time is counted in products of a vector of 16 with a scalar, for one image::
+The time is counted in products of a vector of 16 with a scalar, for one image of nominal size if that is open::
 
     direct    9 (h w + W) C 16 O
     m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
@@ -30,6 +30,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Node
+from mlaot.ir.dims import nominal
 from mlaot.ir.module import Module, Transformed
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -64,9 +65,8 @@ def _transform(module: Module, node: Node, is_fixed: IsFixed) -> Node | None:
         return None
     x, low, high, w, order = operands
     out_blocks, height, width, _ = node.type.shape[-4:]
-    if not isinstance(height, int) or not isinstance(width, int) or not isinstance(out_blocks, int):
-        return None
-    m = fastest((height, width), (int(x.type.shape[-4]), out_blocks), SIZES[module.options.winograd])
+    blocks = nominal(x.type.shape[-4]), nominal(out_blocks)
+    m = fastest((nominal(height), nominal(width)), blocks, SIZES[module.options.winograd])
     if m is None:
         return None
     (value,) = fixed_values(module.slots, node.graph, [w])
@@ -95,7 +95,11 @@ def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node,
         space = (len(images) + 1, len(images) + 2)
         is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == space
         is_dense = windows.attrs["strides"] == (1, 1) == windows.attrs["dilations"]
-        in_blocks = all(isinstance(d, int) and d % BLOCK == 0 for d in (windows.type.shape[-3], node.type.shape[-1]))
+        lanes, channels = (
+            (windows.type.shape[-3], node.type.shape[-1]),
+            (windows.type.shape[len(images)], node.type.shape[-4]),
+        )
+        in_blocks = all(isinstance(d, int) for d in (*lanes, *channels)) and all(d % BLOCK == 0 for d in lanes)
         if is_in_order and len(w_labels) == 6 and is_3x3 and is_dense and in_blocks:
             return *_strip_padding(windows.arg(0)), w, tuple(w_labels.index(c) for c in axes)
     return None
@@ -109,7 +113,7 @@ def _strip_padding(x: Node) -> tuple[Node, Pair, Pair]:
     value, low, high = x.arg(1), x.attrs["low"], x.attrs["high"]
     is_zero = value.op is st.const and value.attrs["value"].array == 0
     rest = [d for pads in (low, high) for d in (*pads[:-3], pads[-1])]
-    if not is_zero or any(rest) or not all(isinstance(d, int) for d in (*low, *high, *x.arg(0).type.shape[-3:-1])):
+    if not is_zero or any(rest) or not all(isinstance(d, int) for d in (*low, *high)):
         return x, nothing, nothing
     return x.arg(0), low[-3:-1], high[-3:-1]
 
@@ -119,6 +123,6 @@ def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
     (height, width), (c, o) = size, blocks
     costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT_PRODUCTS) * c * 16 * o}
     for m in sizes:
-        count = tiles(height, m) * tiles(width, m)
+        count = nominal(tiles(height, m) * tiles(width, m))
         costs[m] = (m + 2) ** 2 * (count + WEIGHT_PRODUCTS) * c * 16 * o + TRANSFORM_PRODUCTS[m] * count * (c + o)
     return min(costs, key=costs.__getitem__)
