@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Graph, Node, Type
-from mlaot.ir.dims import NOMINAL
+from mlaot.ir.dims import NOMINAL, product
 from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of, strides
 from mlaot.ops.quantized import contract_groups
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.schedule.machine import LINE, PAGE
-from mlaot.schedule.tuning import COLUMNS_APART, PADDING_GROWTH
+from mlaot.schedule.tuning import ALONG_ROWS, COLUMNS_APART, PADDING_GROWTH
 
 
 def padded_extent(extent: Dim, itemsize: int) -> Dim:
@@ -161,7 +161,22 @@ def _column_axis(node: Node, i: int) -> int | None:
         return node.arg(i).type.rank - 1 if i == weights_of(node) else None
     *labels, out = red.parse_spec(node.attrs["spec"])
     kept = [c for c in labels[i] if c in out]
-    return labels[i].index(kept[0]) if len(kept) == 1 and kept[0] not in labels[1 - i] else None
+    if len(kept) != 1 or kept[0] in labels[1 - i] or _has_rows(node, 1 - i, kept[0]):
+        return None
+    return labels[i].index(kept[0])
+
+
+def _has_rows(node: Node, i: int, column: str) -> bool:
+    """Whether short sums had better run along rows of operand ``i`` and of the result: panels would scatter results."""
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    row, x = out[-1:], node.arg(i)
+    along = labels[i].find(row) if row not in ("", column) else -1
+    if along < 0 or strides(x)[along] != 1:
+        return False
+    extent = x.type.shape[along]
+    summed = product(tuple(d for c, d in zip(labels[i], x.type.shape, strict=True) if c not in out))
+    is_short = isinstance(summed, int) and summed <= ALONG_ROWS
+    return is_short and isinstance(extent, int) and 2 * extent >= LINE // x.type.dtype.itemsize
 
 
 def _gates(node: Node) -> int:

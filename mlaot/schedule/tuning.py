@@ -25,6 +25,9 @@ PREFETCH_SHARE = Fraction(1, 2)
 
 # --- Contractions: the cost model.
 
+# Terms of a sum up to which vectors run along rows of the result rather than along weights, whose results are then
+# scattered. Measured: at 64 terms 12 % less time, at 288 20 % more.
+ALONG_ROWS = 96
 # Multiply-adds of a light contraction, for which short code matters more than the last of its speed. Not measured.
 LIGHT_PRODUCTS = 16 * 1024
 # Accumulators of a tile of a light contraction, at most. Not measured.

@@ -52,7 +52,7 @@ def convolution(x: mlaot.f32[batch, 8, 17, 19]) -> Any:
 
 @mlaot.model
 def blocks(x: mlaot.f32[batch, 32, 64, 32]) -> Any:
-    return F.relu(F.conv2d(F.relu(F.conv2d(x, TAPS, padding=1)), TAPS, padding=1))
+    return F.relu(F.conv2d(x, TAPS, padding=1))
 
 
 @mlaot.model

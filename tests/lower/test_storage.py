@@ -213,3 +213,18 @@ def test_an_operand_that_others_read_is_not_held_twice() -> None:
 
     program = compile_model(tied, "m", Options(isas=("v3",)))
     assert len(program.module.constants) <= MOST * table.weight.array.nbytes
+
+
+def test_short_sums_run_along_rows_of_the_result() -> None:
+    """Panels of weights would scatter them; where the weights' columns are innermost in the result, nothing is."""
+    for layer, shape, are_panels in (
+        (nn.Conv2d(20, 48, 1), (N, 20, 9, 9), False),
+        (nn.Conv2d(200, 48, 1), (N, 200, 9, 9), True),
+        (nn.Conv2d(10, 48, 3), (N, 10, 12, 12), False),
+        (nn.Conv2d(20, 48, 3), (N, 20, 12, 12), True),
+        (nn.Conv2d(20, 48, 1), (N, 20, 3, 2), True),
+        (nn.Linear(20, 48), (N, 9, 20), True),
+    ):
+        program = compile_model(reads(layer, *shape), "m", Options(isas=("v3",)))
+        (kernel,) = kernels_of_products(program)
+        assert any(array.panels for array in kernel.nest.params) == are_panels, (layer.weight.array.shape, shape)

@@ -19,8 +19,9 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts the layout, if rounding its channels up to a multiple of 16 adds at most a third. Where
-that adds too much work to all convolutions together, as to those of 25 channels, they stay as they are.
+A convolution of windows starts the layout where another product follows and rounding its channels up to a multiple of
+16 adds at most a third; a value starts it where Winograd's transforms then make a convolution faster. Where rounding
+adds too much work to all convolutions together, as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
@@ -28,7 +29,7 @@ pass follows these values: weights have zeros there, and where infinities or nan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite, nan, prod
@@ -46,6 +47,7 @@ from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
+from mlaot.passes.frozen.winograd import SIZES, fastest
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import BLOCKED_GROWTH, KNOWN_FILLINGS
@@ -95,7 +97,7 @@ def blocked_layout(module: Module) -> None:
         is_fixed = fixed_by(module)
         if _growth(graph, is_fixed) > BLOCKED_GROWTH:
             continue
-        layout = _Layout(graph, is_fixed)
+        layout = _Layout(graph, is_fixed, SIZES[module.options.winograd])
         layout.choose()
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
@@ -104,6 +106,32 @@ def blocked_layout(module: Module) -> None:
 def _growth(graph: Graph, is_fixed: IsFixed) -> float:
     """Return how many times their multiply-adds the convolutions of a graph take with channels in whole blocks."""
     plain = blocked = 0.0
+    for conv in _convolutions(graph, is_fixed):
+        summed = [d for c, d in conv.sizes.items() if c not in conv.out]
+        work = float(prod(map(nominal, (*conv.node.type.shape, *summed))))
+        plain += work
+        for c in (conv.produced, conv.read):
+            size = conv.sizes.get(c, 0)
+            work *= (in_blocks(size) or size) / size if isinstance(size, int) and size else 1
+        blocked += work
+    return blocked / plain if plain else 1.0
+
+
+@dataclass(frozen=True)
+class _Windowed:
+    """A product of ``window`` with fixed weights of ``sizes``; the labels of channels that it makes and sums, or ""."""
+
+    node: Node
+    window: Node
+    sizes: dict[str, Dim]
+    produced: str
+    read: str
+    labels: str
+    out: str
+
+
+def _convolutions(graph: Graph, is_fixed: IsFixed) -> Iterator[_Windowed]:
+    """Yield the convolutions of a graph."""
     for node in graph.nodes():
         operands = split_product(node, is_fixed) if node.op is red.contract else None
         window = window_of(operands[0]) if operands is not None else None
@@ -113,13 +141,36 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
         sizes, taps = dict(zip(weight_labels, w.type.shape, strict=True)), len(window.attrs["axes"])
         produced = next((c for c in out if c in sizes and c not in labels), "")
         read = next((c for c in labels[:-taps] if c in sizes and c not in out), "")
-        work = float(prod(map(nominal, (*node.type.shape, *[d for c, d in sizes.items() if c not in out]))))
-        plain += work
-        for c in (produced, read):
-            size = sizes.get(c, 0)
-            work *= (in_blocks(size) or size) / size if isinstance(size, int) and size else 1
-        blocked += work
-    return blocked / plain if plain else 1.0
+        yield _Windowed(node, window, sizes, produced, read, labels, out)
+
+
+def _before_products(graph: Graph, is_fixed: IsFixed) -> set[Node]:
+    """Return the nodes whose values reach a product with fixed weights, which can read them in blocks."""
+    found: set[Node] = set()
+    for node in reversed([*graph.nodes()]):
+        if node in found or (node.op is red.contract and split_product(node, is_fixed)):
+            found.update(a.find() for a in node.args)
+    return found
+
+
+def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[Node, int]:
+    """Return the values whose channels, along an axis, had better be in blocks for Winograd's transforms behind them.
+
+    Reading them in another order costs less than the products that the transforms save (passes/frozen/winograd.py).
+    """
+    found: dict[Node, int] = {}
+    for conv in _convolutions(graph, is_fixed):
+        attrs, axis = conv.window.attrs, conv.labels.find(conv.read)
+        is_dense = attrs["sizes"] == (3, 3) and attrs["strides"] == (1, 1) == attrs["dilations"]
+        is_grouped = any(c in conv.sizes and c in conv.out for c in conv.labels)
+        if not is_dense or is_grouped or not conv.read or attrs["axes"] != (axis + 1, axis + 2):
+            continue
+        blocks = [nominal(in_blocks(conv.sizes.get(c, 0)) or 0) // LANES for c in (conv.read, conv.produced)]
+        height, width = (nominal(d) for d in conv.node.type.shape[-2:])
+        if all(blocks) and fastest((height, width), (blocks[0], blocks[1]), tiles) is not None:
+            x = conv.window.arg(0)
+            found[x.arg(0) if x.op is st.pad else x] = axis
+    return found
 
 
 def window_of(x: Node) -> Node | None:
@@ -167,30 +218,35 @@ def put_back(b: Blocked) -> Node:
 class _Layout:
     """One walk over a graph: the blocked counterpart of each value that has one."""
 
-    def __init__(self, graph: Graph, is_fixed: IsFixed) -> None:
+    def __init__(self, graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> None:
         self.graph = graph
         self.is_fixed = is_fixed
+        self.tiles = tiles  # that Winograd's transforms may have
         self.weights: dict[Node, None] = {}  # fixed values in blocks, to be computed at build
         self.blocked: dict[Node, Blocked] = {}
         self.packed: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
 
     def choose(self) -> None:
+        before_products = _before_products(self.graph, self.is_fixed)
+        sources = _sources(self.graph, self.is_fixed, self.tiles)
         for old in self.graph.nodes():
             node = self.graph.add(old.op, old.args, old.attrs)
             better: Node | Blocked | None = None
             if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
-                better = self.convert(node)
+                better = self.convert(node, may_start=old in before_products)
             if isinstance(better, Blocked):
                 plain = put_back(better)
                 self.blocked[plain] = better
                 better = plain
             for each in (old, node):
                 self.graph.forward(each, better or node)
+            if better is None and old in sources and (form := self.as_blocks(node, sources[old])) is not None:
+                self.blocked[node.find()] = form
 
-    def convert(self, node: Node) -> Node | Blocked | None:
+    def convert(self, node: Node, *, may_start: bool) -> Node | Blocked | None:
         """Make the node in blocks; None where it stays as it is."""
         if node.op is red.contract:
-            return self.contraction(node)
+            return self.contraction(node, may_start)
         forms = [self.blocked.get(a.find()) for a in node.args]
         first = next((f for f in forms if f is not None), None)
         if first is None:
@@ -253,7 +309,7 @@ class _Layout:
         assert isinstance(channels, int)
         return Blocked(joined, like.axis, node.type.rank, channels, filling)
 
-    def contraction(self, node: Node) -> Node | Blocked | None:
+    def contraction(self, node: Node, may_start: bool) -> Node | Blocked | None:
         """Convert a product with fixed weights."""
         operands = split_product(node, self.is_fixed)
         if operands is None or node.type.dtype.kind != "f":
@@ -265,7 +321,7 @@ class _Layout:
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
         form = self.blocked.get(x)
-        if form is None and window_of(x) is None:
+        if form is None and (window_of(x) is None or not may_start):
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 

@@ -137,9 +137,37 @@ def test_depthwise_pooling_and_dense_layers() -> None:
 
 def test_few_channels_stay_plain() -> None:
     """As in LeNet: 6 of them would be more than half zeros; the next convolution reads plain and makes blocks."""
-    net = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5))
-    text = body(net, BATCH, 1, 28, 28)
+    layers = nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.Flatten(), nn.Linear(1024, 10)
+    text = body(nn.Sequential(*layers), BATCH, 1, 28, 28)
     assert "f32[n,6,24,24]" in text and "spec=afcdgh,bfghe->abcde) : f32[n,1,8,8,16]" in text
+
+
+def test_where_transforms_win_a_value_starts() -> None:
+    """A lone convolution of 3x3 whose products Winograd's transforms save; others alone read and make plain maps."""
+    for padding in (0, 1):
+        text = body(nn.Conv2d(32, 48, 3, padding=padding), BATCH, 32, 28, 28)
+        assert text.count("winograd_input(") == 1 and text.count("transpose(") == 2
+    others = (
+        *(nn.Conv2d(32, 48, 3, stride=2), nn.Conv2d(32, 48, 3, dilation=2), nn.Conv2d(32, 48, 3, groups=2)),
+        *(nn.Conv2d(32, 48, 5), nn.Conv2d(32, 32, 3, groups=32)),
+    )
+    for net in others:
+        text = body(net, BATCH, 32, 28, 28)
+        assert ",16] " not in text and "winograd" not in text, net
+
+
+def test_products_behind_a_convolution_read_blocks() -> None:
+    """Through any op between them; what only a part of the results reaches counts as well."""
+    first, second = nn.Conv2d(3, 16, 5), nn.Conv2d(16, 16, 1)
+
+    def forward(x: Any) -> Any:
+        y = np.tanh(first(x))
+        return np.concatenate([y, second(y)], axis=1)
+
+    net = nn.Sequential(first, second)
+    assert "f32[n,1,8,8,16]" in body(net, BATCH, 3, 12, 12, forward=forward)
+    check(net, BATCH, 3, 12, 12, forward=forward)
+    assert ",16] " not in body(net, BATCH, 3, 12, 12, forward=first)
 
 
 @pytest.mark.parametrize(
