@@ -22,7 +22,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
 from mlaot.ir.types import f32, f64, i8, i16, i32, u8
-from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType
+from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType, call, const
 from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
 
@@ -31,22 +31,23 @@ LARGEST_PAIR = (2**15 - 1) // 255  # the sum of two weights of one sign whose pr
 LONGEST = (2**31 - 1) // LARGEST  # products whose sum a 32-bit number holds
 
 
-def _quantize_type(x: Type, dtype: DType) -> Type:
+def _quantize_type(x: Type, dtype: DType, zero: int = 0) -> Type:
     if x.dtype not in (f32, f64) or dtype not in (u8, i8, i16):
         raise MlaotError(f"cannot round {x} to {dtype}; floats are rounded to u8, i8 or i16")
     return Type(dtype, x.shape)
 
 
-def _quantize_reference(x: Array, dtype: DType) -> Array:
+def _quantize_reference(x: Array, dtype: DType, zero: int = 0) -> Array:
     info = np.iinfo(dtype.numpy)
-    numbers = np.nan_to_num(np.asarray(x), nan=info.min)
-    return np.asarray(np.clip(np.rint(numbers), info.min, info.max).astype(dtype.numpy))
+    numbers = np.nan_to_num(np.asarray(x), nan=info.min - zero)
+    return np.asarray((np.clip(np.rint(numbers), info.min - zero, info.max - zero) + zero).astype(dtype.numpy))
 
 
-def _quantize(args: Sequence[Expr], dtype: DType) -> Expr:
+def _quantize(args: Sequence[Expr], dtype: DType, zero: int = 0) -> Expr:
     (x,) = args
     info = np.iinfo(dtype.numpy)
-    inside = Call("nearest_inside", (x, Index(int(info.min)), Index(int(info.max))), x.type)
+    inside: Expr = Call("nearest_inside", (x, Index(int(info.min) - zero), Index(int(info.max) - zero)), x.type)
+    inside = call("add", inside, const(float(zero), x.type)) if zero else inside
     return Call("convert", (inside,), ValueType(dtype.name, x.type.lanes))
 
 
@@ -57,7 +58,8 @@ quantize: Op = Op(
     no_gradient,
     ELEMENTWISE,
     _quantize,
-    doc="the nearest number of 8 or 16 bits, of a half the even one; for nan the smallest",
+    doc="the nearest number of 8 or 16 bits, of a half the even one, for nan the smallest; zero: is added to what is"
+    " rounded",
 )
 
 

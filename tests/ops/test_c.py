@@ -64,6 +64,7 @@ def special_cases(name: str, dtype: DType) -> list[Sample]:
     count = len(samples(name)[0].args)
     if count == 1:
         given = {"pow": [{"exponent": e} for e in EXPONENTS], "quantize": [{"dtype": d} for d in (u8, i8, i16)]}
+        given["quantize"] += [{"dtype": u8, "zero": 127}, {"dtype": i8, "zero": -5}]
         given["index"] = [{"size": 5, "wraps": True, "ignored": None}]
         attrs: list[dict[str, Any]] = given.get(name, [{}])
         return [Sample((values,), a) for a in attrs]

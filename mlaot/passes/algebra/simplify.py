@@ -26,6 +26,8 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.tuning import HEAP_SHARE, SEARCHED_SHARE
 
+ZERO_POINTS = 255  # in size: what bytes less these are is exact
+
 
 def number(node: Node) -> float | None:
     """Return the value of a constant that is the same in every element, or None."""
@@ -103,6 +105,17 @@ def maximum_with_zero(node: Node) -> Node | None:
 def quantize_rounded(node: Node) -> Node | None:
     """quantize(round(x)) => quantize(x)"""
     return quantize(node.arg(0).arg(0), **node.attrs) if node.arg(0).op is round_ else None
+
+
+def quantize_shifted(node: Node) -> Node | None:
+    """quantize(round(x) + zero) => quantize(x, zero=zero), for a whole number: what is rounded is within 8 bits"""
+    total = node.arg(0)
+    if total.op is not ew.add or len(total.args) != 2 or total.arg(0).op is not round_ or "zero" in node.attrs:
+        return None
+    zero = number(total.arg(1))
+    if zero is None or zero != round(zero) or abs(zero) > ZERO_POINTS:
+        return None
+    return quantize(total.arg(0).arg(0), **node.attrs, zero=int(zero))
 
 
 def trivial_power(node: Node) -> Node | None:
@@ -262,7 +275,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.div: (by_one,),
     ew.neg: (double_negative,),
     ew.relu: (relu_of_relu,),
-    quantize: (quantize_rounded,),
+    quantize: (quantize_rounded, quantize_shifted),
     ew.pow_: (trivial_power,),
     ew.cast: (to_its_type,),
     st.broadcast: (to_its_type, broadcast_twice),

@@ -431,12 +431,11 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
     if is_there:
         return codes.node, zero, codes.unit, None
     if codes.node.op is q8.quantize and codes.node.arg(0).type.dtype is f32:
-        numbers = codes.node.arg(0)
+        numbers, added = codes.node.arg(0), codes.node.attrs.get("zero", 0) + more
     else:
-        numbers = ew.cast(codes.node, dtype=f32)
-    numbers = _move_last(numbers, f.axis)
-    numbers = ew.add(numbers, fill(numbers, more, numbers.type)) if more else numbers
-    return q8.quantize(numbers, dtype=u8), zero, codes.unit, None
+        numbers, added = ew.cast(codes.node, dtype=f32), more
+    turned = _move_last(numbers, f.axis)
+    return q8.quantize(turned, dtype=u8, **({"zero": added} if added else {})), zero, codes.unit, None
 
 
 def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:

@@ -65,6 +65,15 @@ FIRES: dict[str, tuple[Build, str]] = {
         lambda x, y: quantize(round_(x), dtype=u8),
         "v1 = quantize(v0, dtype=u8) : u8[4]\nreturn r=v1",
     ),
+    "quantize(round(x) + 3)": (
+        lambda x, y: quantize(ew.add(round_(x), full_like(x, 3.0)), dtype=u8),
+        "v1 = quantize(v0, dtype=u8, zero=3) : u8[4]\nreturn r=v1",
+    ),
+    "quantize(round(x) + 0.5)": (
+        lambda x, y: quantize(ew.add(round_(x), full_like(x, 0.5)), dtype=u8),
+        "v1 = round(v0) : f64[4]\nv2 = const(value=0.5) : f64[]\nv3 = broadcast(v2, shape=(4,), axes=()) : f64[4]\n"
+        "v4 = add(v1, v3) : f64[4]\nv5 = quantize(v4, dtype=u8) : u8[4]\nreturn r=v5",
+    ),
     "relu(relu(x))": (lambda x, y: ew.relu(ew.relu(x)), "v1 = relu(v0) : f64[4]\nreturn r=v1"),
     "maximum(x, 0)": (lambda x, y: ew.maximum(x, full_like(x, 0.0)), "v1 = relu(v0) : f64[4]\nreturn r=v1"),
     "x**1": (lambda x, y: ew.pow_(x, exponent=1.0), "return r=v0"),
