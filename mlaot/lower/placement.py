@@ -15,6 +15,7 @@ from mlaot.lower.program import Buffer
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
+from mlaot.ops.sorting import argsort, sort
 from mlaot.ops.views import Part
 from mlaot.schedule.tuning import SCATTERED_ELEMENTS
 
@@ -49,6 +50,8 @@ def place_parts(
         if (node.op is ew.copy or (is_single and base.op is not st.fold)) and read[base] != [node]:
             continue
         if group_of[base].nodes[0].op in (st.pad, st.take, st.put_add):  # they write twice, or by tables of offsets
+            continue
+        if group_of[base].nodes[0].op in (sort, argsort) and part.strides[-1] != 1:  # they sort rows where they lie
             continue
         is_scattered = part.strides[-1] != 1 and part.shape[-1] not in range(SCATTERED_ELEMENTS)
         if is_scattered and not is_single:  # which would write vectors

@@ -31,6 +31,7 @@ from mlaot.nest.statements import (
     Nest,
     Prefetch,
     Slice,
+    Sort,
     Statement,
     Store,
     While,
@@ -263,6 +264,21 @@ class Compiler:
             self.need(places.size + 16 <= target.size, f"no room for {places.size} and 16 more", s)
             target[: places.size] = places
             names[s.var.name] = places.size
+
+        return run
+
+    def sort_(self, s: Sort) -> Execute:
+        numbers = [*map(self.expression, (s.place, s.index, s.step, s.count, s.low, s.high))]
+
+        def run(names: Names) -> None:
+            place, start, step, n, low, high = (number(names) for number in numbers)
+            source, target = names[f"@{s.source.name}"], names[f"@{s.target.name}"]
+            is_inside = start >= 0 and start + (n - 1) * step < source.size and place >= 0 and place + n <= target.size
+            self.need(n == 0 or is_inside, f"{n} elements from {start} and {place} on", s)
+            row = source[start::step][:n]
+            ranks = np.unique(row, return_inverse=True)[1]
+            order = np.argsort(-ranks if s.descending else ranks, kind="stable")
+            target[place + low : place + high] = row[order[low:high]]
 
         return run
 

@@ -149,6 +149,25 @@ class Invoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """Sort ``count`` elements of ``source``, from ``index`` on and ``step`` apart, into ``target`` from ``place`` on.
+
+    What sorting brings to the places from ``low`` to before ``high`` is there; other elements of the row are arbitrary.
+    Equal elements keep their order, nan is above all numbers. Integers may be sorted where they are.
+    """
+
+    target: Array
+    place: Expr
+    source: Array
+    index: Expr
+    step: Expr
+    count: Expr
+    low: Expr
+    high: Expr
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """Prefetch the cache line of an element."""
 
@@ -205,7 +224,21 @@ class RunRounds:
 
 
 OfKernels = (
-    Let | Mutable | Assign | Store | For | While | If | Block | Alloc | Choose | Slice | Invoke | Prefetch | Break
+    Let
+    | Mutable
+    | Assign
+    | Store
+    | For
+    | While
+    | If
+    | Block
+    | Alloc
+    | Choose
+    | Slice
+    | Invoke
+    | Sort
+    | Prefetch
+    | Break
 )
 OfEntries = Point | Run | RunRounds
 Statement = OfKernels | OfEntries
@@ -246,8 +279,8 @@ class Nest:
 
 def written_arrays(body: Iterable[Statement]) -> set[str]:
     """Return the names of the arrays that a body writes to."""
-    targets = (s.target if isinstance(s, Invoke) else s.array for s in walk(body) if isinstance(s, Store | Invoke))
-    return {array.name for array in targets}
+    targets = {s.target.name for s in walk(body) if isinstance(s, Invoke | Sort)}
+    return targets | {s.array.name for s in walk(body) if isinstance(s, Store)}
 
 
 def is_of_numbers(loop: For) -> bool:
@@ -300,6 +333,7 @@ EXPRESSIONS: Mapping[type[Statement], tuple[str, ...]] = {
     **dict.fromkeys((While, If), ("condition",)),
     Choose: ("condition", "index"),
     Invoke: ("index", "count"),
+    Sort: ("place", "index", "step", "count", "low", "high"),
     **dict.fromkeys((Slice, Prefetch), ("index",)),
     RunRounds: ("extent", "offset", "bytes"),
 }
@@ -308,6 +342,7 @@ ARRAYS: Mapping[type[Statement], tuple[str, ...]] = {
     Choose: ("source", "other"),
     Slice: ("source",),
     Invoke: ("source", "target"),
+    Sort: ("target", "source"),
 }
 BODIES: Mapping[type[Statement], tuple[str, ...]] = {
     **dict.fromkeys((For, While, Block), ("body",)),

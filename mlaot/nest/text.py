@@ -54,6 +54,7 @@ from mlaot.nest.statements import (
     Nest,
     Prefetch,
     Slice,
+    Sort,
     Statement,
     Store,
     While,
@@ -125,6 +126,10 @@ def _lines(s: Statement, depth: int) -> list[str]:
     if isinstance(s, Invoke):
         source = f"{s.source.name}[{expression_text(s.index)}]"
         return [f"{s.var.name} = invoke({s.function}, {source}, {expression_text(s.count)}, {s.target.name})"]
+    if isinstance(s, Sort):
+        target, source = f"{s.target.name}[{expression_text(s.place)}]", f"{s.source.name}[{expression_text(s.index)}]"
+        numbers = ", ".join(map(expression_text, (s.step, s.count, s.low, s.high)))
+        return [f"{'sort_descending' if s.descending else 'sort'}({target}, {source}, {numbers})"]
     if isinstance(s, Prefetch):
         return [f"prefetch({s.array.name}[{expression_text(s.index)}])"]
     return ["break"]
@@ -247,11 +252,19 @@ class _Reader:
         elif isinstance(s, ast.Break):
             yield Break()
         elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
-            element = self.expression(s.value.args[0])
-            assert isinstance(element, Load)
-            yield Prefetch(element.array, element.index)
+            yield self.action(s.value)
         elif not isinstance(s, ast.Pass):
             raise ValueError(f"line {s.lineno}: {ast.unparse(s)} is no statement of a nest")
+
+    def action(self, s: ast.Call) -> Statement:
+        """Parse a call that binds nothing."""
+        function = ast.unparse(s.func)
+        array, index, *_ = self.place(s.args[0])
+        if function == "prefetch":
+            return Prefetch(array, index)
+        source, at, *_ = self.place(s.args[1])
+        step, count, low, high = map(self.expression, s.args[2:])
+        return Sort(array, index, source, at, step, count, low, high, function == "sort_descending")
 
     def assignment(self, s: ast.Assign) -> Statement:
         """Parse what has the form of an assignment: a store, a declaration of memory, a binding or an assignment."""

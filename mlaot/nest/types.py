@@ -18,6 +18,7 @@ from mlaot.nest.statements import (
     Mutable,
     Nest,
     Slice,
+    Sort,
     Statement,
     Store,
     While,
@@ -85,6 +86,10 @@ class _Types:
             missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != a.dtype]
             self.need(not missing, s, f"there is no {missing}")
             self.need(s.index.type == s.count.type == INDEX, s, "an index or a count is no number of elements")
+        elif isinstance(s, Sort):
+            missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != s.target.dtype]
+            self.need(not missing, s, f"there is no {s.target.dtype} {missing}")
+            self.need(all(x.type == INDEX for x in expressions_of(s)), s, "a place is no number of elements")
         elif isinstance(s, Choose):
             missing = [a.name for a in (s.source, s.other) if arrays.get(a.name) != s.array.dtype]
             self.need(not missing, s, f"there is no {s.array.dtype} {missing}")

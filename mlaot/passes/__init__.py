@@ -30,6 +30,7 @@ from mlaot.passes.algebra.port_dtypes import port_dtypes
 from mlaot.passes.algebra.quotient_gradients import quotient_gradients
 from mlaot.passes.algebra.reciprocal import reciprocal
 from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.algebra.sorted_values import sorted_values
 from mlaot.passes.algebra.sparse_products import sparse_products
 from mlaot.passes.algebra.tanh_of_softplus import tanh_of_softplus
 from mlaot.passes.algebra.transposed_convolution import transposed_convolution
@@ -81,7 +82,7 @@ PRODUCTS: Passes = (
 # Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (
     *(one_hot_gather, freeze, blocked_layout, transposed_gather, reciprocal, fold_constants, simplify, canonical_order),
-    *(quantize, winograd, split_gates, unused_weights),
+    *(sorted_values, quantize, winograd, split_gates, unused_weights),
 )
 # Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from mlaot.ops.random import LN2, LOG_SERIES, SQRT_HALF, WICHURA
 from mlaot.printing.integers import integer_helper
+from mlaot.printing.sorts import sort_helper
 from mlaot.printing.spelling import MEMORY
 from mlaot.printing.vectors import vector_helper, vector_types
 from mlaot.render import render
@@ -44,7 +45,7 @@ def _definition(name: str, machine: Machine, prefix: str) -> str | None:
         return render(f"kernels/{name}.h.j2", prefix=prefix, isa=machine, **numbers)
     if name.startswith(_NONZEROS) and (dtype := name.removeprefix(_NONZEROS)) in MEMORY:
         return render("kernels/nonzeros.h.j2", isa=machine, dtypes=[(dtype, MEMORY[dtype])])
-    return integer_helper(name) or vector_helper(name, machine)
+    return sort_helper(name, machine) or integer_helper(name) or vector_helper(name, machine)
 
 
 def calls_in(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import FULL_VECTOR, HALVES, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.reductions import BY_LANES
-from mlaot.nest.statements import Assign, Invoke, Point, Run, Store
+from mlaot.nest.statements import Assign, Invoke, Point, Run, Sort, Store
 
 # C types of values; halves are converted to float when they are loaded.
 C_NAMES = {
@@ -263,6 +263,12 @@ class Speller:
         """Return the call of a function that also fills an array."""
         args = [self.pointer(s.source, s.index), self(s.count), s.target.name]
         return self.function(f"{s.function}_{s.source.dtype}", args)[0]
+
+    def sort(self, s: Sort) -> str:
+        """Return the call that sorts a row."""
+        rows = [self.pointer(s.target, s.place), self.pointer(s.source, s.index)]
+        numbers = [*map(self, (s.step, s.count, s.low, s.high)), "-1" if s.descending else "0"]
+        return self.function(f"sort_{s.target.dtype}", [*rows, *numbers])[0]
 
     def point(self, s: Point) -> tuple[str, str, str, str]:
         """Return the type, the name, the address and the description of an entry's array."""

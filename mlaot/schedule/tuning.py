@@ -244,6 +244,13 @@ RAISED_SHARE = 0.7
 FEW_TERMS = 4
 # Elements that a sort orders by their ranks, which it counts without branches; more are split first. Measured.
 RANKED_ELEMENTS = 32
+# The same of words, which a network sorts. Measured.
+RANKED_WORDS = 8
+# Elements of a row that a network of comparisons sorts in registers, in vectors: a network of each size, the largest
+# for parts of longer rows. Measured: one of 32 vectors would be as large as all others, and win where n is near to it.
+SORTED_VECTORS = (2, 4, 8, 16)
+# Vectors that a split of a row loads at once, while those before it are written; the registers hold both. Measured.
+SPLIT_VECTORS = 4
 # The share of an axis up to which a heap finds its first elements, as it passes over nearly all others. Measured at 16
 # to 20,000 elements: where it is larger, a search for the places is faster.
 HEAP_SHARE = 1 / 50

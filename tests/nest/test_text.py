@@ -74,7 +74,21 @@ def test_text_that_is_no_nest() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["take", "reshape", "pad", "fold", "gather", "scatter", "sum", "argmax", "cumsum", "argsort", "random_bits"]
+    "name",
+    [
+        "take",
+        "reshape",
+        "pad",
+        "fold",
+        "gather",
+        "scatter",
+        "sum",
+        "argmax",
+        "cumsum",
+        "argsort",
+        "sort",
+        "random_bits",
+    ],
 )
 def test_kernels_of_one_node_are_read_back(name: str) -> None:
     """Loops down, tables, conditions, variables of type index that are assigned to."""

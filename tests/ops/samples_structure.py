@@ -63,6 +63,15 @@ def _argsort(rng: Generator) -> Iterator[Sample]:
                 yield sample(x, axis=axis, descending=descending, places=places)
 
 
+def _sort(rng: Generator) -> Iterator[Sample]:
+    """Rows that vectors do not fill, that a network sorts alone, and that are split."""
+    yield from _each_axis(descending=(False, True))(rng)
+    for extent, descending in product((15, 33, 300, 1001), (False, True)):
+        x = rng.permutation(2 * extent).reshape(2, extent) / 7
+        yield sample(x, axis=1, descending=descending)
+        yield sample(x, axis=1, descending=descending, places=(extent // 3, extent // 3 + 2))
+
+
 def _arg(rng: Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         for axis in range(len(shape)):
@@ -248,6 +257,7 @@ SAMPLES: dict[str, Make] = {
     "cumprod": _cumprod,
     "linear_recurrence": _recurrence,
     "argsort": _argsort,
+    "sort": _sort,
     "slice": _slice,
     "pad": _pad,
     "window": _window,

@@ -160,6 +160,13 @@ def loop_argsort(
     return along(axis, False, row, x)[(*[slice(None)] * axis, slice(0, count))]
 
 
+def loop_sort(x: Array, axis: int, descending: bool, places: tuple[int, int] | None = None) -> Array:
+    order = loop_argsort(x, axis, descending).astype(np.int64)
+    found, there = np.zeros_like(x), (*[slice(None)] * axis, slice(*(places or (0, None))))
+    found[there] = np.take_along_axis(x, order, axis)[there]
+    return found
+
+
 def loop_prod(x: Array, axes: tuple[int, ...]) -> Array:
     kept = [i for i in range(x.ndim) if i not in axes]
     out = np.ones([x.shape[i] for i in kept])
@@ -179,6 +186,7 @@ LOOPS: dict[str, Loop] = {
     "cumprod": loop_cumprod,
     "linear_recurrence": loop_recurrence,
     "argsort": loop_argsort,
+    "sort": loop_sort,
     "prod": loop_prod,
 }
 

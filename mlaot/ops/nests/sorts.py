@@ -1,17 +1,19 @@
-"""Sort along an axis: a quicksort in the memory of the result, without branches that depend on the elements' order.
+"""Sort along an axis. Elements, and indices by keys of up to 32 bits, are sorted as integers, by a function of C's.
+
+A word is such a key over its index. Keys are integers in the order of what is sorted, nan above all numbers. No two
+words are equal, so the order is stable. Where the key has 64 bits, a quicksort in the memory of the result moves
+indices, without branches that depend on the elements' order:
 
     pivot = the median of three elements
     for each element: swap it with the first one that is not before the pivot; if it is, that place moves on
     then the same for the elements on each side, the larger side later; few elements are put in order by their ranks
-
-An element is a word, the key of what is sorted over its index, or the index alone where the key has 64 bits. Keys are
-integers in the order of what is sorted, nan above all numbers. No two elements are equal, so the order is stable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlaot.ir import Dim, Type
 from mlaot.nest.expressions import (
     BOOL,
     INDEX,
@@ -20,6 +22,7 @@ from mlaot.nest.expressions import (
     Const,
     Expr,
     Index,
+    Load,
     ValueType,
     Var,
     as_index,
@@ -29,10 +32,10 @@ from mlaot.nest.expressions import (
     const,
     select,
 )
-from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Sort, Store, While, index_var, loop
 from mlaot.ops.nests.heaps import first_nest
 from mlaot.ops.nests.target import ZERO, Target
-from mlaot.schedule.tuning import RANKED_ELEMENTS
+from mlaot.schedule.tuning import RANKED_ELEMENTS, RANKED_WORDS
 
 INDEX_BITS = 32  # of a word; the key has the bits above
 I64, U32 = ValueType("i64"), ValueType("u32")
@@ -42,6 +45,23 @@ FIRST, SECOND, THIRD, PIVOT = (Var(f"{name}_place", INDEX) for name in ("first",
 UP, FURTHER, OVER = (Var(f"is_{name}", BOOL) for name in ("up", "further", "over"))
 RANK, PLACE, DRAW = Var("rank", I64), Var("place", INDEX), Var("draw", U32)
 PENDING = Array("pending", "i64", 128, "local")  # starts and ends of parts: the larger side waits, so they are 64
+
+
+def ranked_elements(x: Type) -> int:
+    """Return how many elements are sorted by their ranks, wherever they lie; only rows of more are words."""
+    return RANKED_WORDS if x.dtype.itemsize <= 4 else RANKED_ELEMENTS
+
+
+def sort_nest(t: Target) -> Body:
+    """Sort the elements along the last axis, all of them or those at some places."""
+    axis, places = t.attrs["axis"], t.attrs.get("places")
+    assert axis == len(t.shape) - 1, "bug in mlaot: a sort of what is no row"
+    row, first, extent = t.element(t.along(axis, ZERO)), t.row(0, axis), t.shape[axis]
+    source, index, step = first
+    low, high = map(Index, places or (0, extent))
+    is_descending = bool(t.attrs.get("descending"))
+    sort = Sort(row.array, row.index, source, index, Index(step), Index(extent), low, high, is_descending)
+    return t.around(range(axis), (sort, *_clear(t, places)))
 
 
 def argsort_nest(t: Target) -> Body:
@@ -54,7 +74,7 @@ def argsort_nest(t: Target) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """An element and its key, the same where the element is a word."""
+    """An element, which is an index, and its key."""
 
     value: Var
     key: Var
@@ -70,46 +90,45 @@ class _Sort:
         self.is_descending = bool(t.attrs.get("descending"))
         self.places: tuple[int, int] | None = t.attrs.get("places")
         self.is_word = t.arg(0).type.dtype.itemsize <= 4
-        self.few = min(self.extent, RANKED_ELEMENTS) if isinstance(self.extent, int) else RANKED_ELEMENTS
+        self.ranked = ranked_elements(t.arg(0).type)
+        self.few = min(self.extent, self.ranked) if isinstance(self.extent, int) else self.ranked
         self.keys, self.elements = (Array(name, "i64", self.few, "local") for name in ("keys", "elements"))
 
     def body(self) -> Body:
         """Put the elements in their places, sort them, and leave their indices."""
-        if self.few == self.extent:
-            return (*self.sort_by_keys(), *self.clear())
+        if isinstance(self.extent, int) and self.extent <= self.ranked:
+            return (*self.sort_by_keys(), *_clear(self.t, self.places))
+        if self.is_word:
+            return self.sort_words()
         k = as_index(index_var("k"))
-        arrays = (PENDING, self.keys) if self.is_word else (PENDING, self.keys, self.elements)
         is_long = compare("gt", as_index(STOP) - as_index(START), Index(RANKED_ELEMENTS))
         step = If(is_long, self.split(), (*self.sort_few(), *self.next_part()))
         return (
-            *map(Alloc, arrays),
-            loop("k", self.extent, self.fill(k)),
+            *map(Alloc, (PENDING, self.keys, self.elements)),
+            loop("k", self.extent, (self.put(k, cast(k, "i64")),)),
             *[Mutable(var, value) for var, value in ((START, ZERO), (STOP, Index(self.extent)), (DEPTH, ZERO))],
             Mutable(DRAW, const(1, U32)),
             While(Const(1, BOOL), (step,)),
-            *(self.unpack() if self.is_word else ()),
-            *self.clear(),
+            *_clear(self.t, self.places),
         )
 
-    def unpack(self) -> Body:
-        """Leave the indices of words."""
+    def sort_words(self) -> Body:
+        """Sort words, which are integers, and leave their indices."""
         low, high = self.places or (0, self.extent)
+        k, row = as_index(index_var("k")), self.get(ZERO)
+        place, extent = row.index, Index(self.extent)
+        words = Sort(row.array, place, row.array, place, Index(1), extent, Index(low), Index(high))
+        return loop("k", self.extent, self.fill(k)), words, *self.unpack(low, high), *_clear(self.t, self.places)
+
+    def unpack(self, low: Dim, high: Dim) -> Body:
+        """Leave the indices of words."""
         k = as_index(index_var("k"))
         index = call("and", self.get(k), Const(2**INDEX_BITS - 1, I64))
         return (For(index_var("k"), Index(low), Index(high), (self.put(k, index),)),)
 
-    def clear(self) -> Body:
-        """Put 0 at places that nobody wants to know."""
-        if self.places is None:
-            return ()
-        low, high = self.places
-        put = self.put(as_index(index_var("k")), const(0, I64))
-        ranges = [(first, stop) for first, stop in ((0, low), (high, self.extent)) if first != stop]
-        return tuple([For(index_var("k"), Index(first), Index(stop), (put,)) for first, stop in ranges])
-
     # Elements.
 
-    def get(self, place: Expr) -> Expr:
+    def get(self, place: Expr) -> Load:
         return self.t.element(self.t.along(self.axis, place))
 
     def put(self, place: Expr, element: Expr) -> Store:
@@ -133,18 +152,14 @@ class _Sort:
         return lets, call("not", key) if self.is_descending else key
 
     def fill(self, k: Expr) -> Body:
-        """Put the element of an index."""
+        """Put the word of an index."""
         index = cast(k, "i64")
-        if not self.is_word:
-            return (self.put(k, index),)
         lets, key = self.key("now", k)
         return *lets, self.put(k, call("or", call("left_shift", key, Const(INDEX_BITS, I64)), index))
 
     def bind(self, name: str, place: Expr) -> tuple[Body, _Element]:
         """Bind the element at a place and its key to variables."""
         value = Var(name, I64)
-        if self.is_word:
-            return (Let(value, self.get(place)),), _Element(value, value)
         index, key = Var(f"{name}_index", INDEX), Var(f"{name}_key", I64)
         lets, key_of_index = self.key(name, as_index(index))
         bound = Let(value, self.get(place)), Let(index, cast(value, "index")), *lets, Let(key, key_of_index)
@@ -153,8 +168,6 @@ class _Sort:
     def is_before(self, a: _Element, b: _Element) -> Expr:
         """Return whether an element comes before another: by the key, then by the index."""
         less = compare("lt", a.key, b.key)
-        if self.is_word:
-            return less
         return call("or", less, call("and", compare("eq", a.key, b.key), compare("lt", a.value, b.value)))
 
     # Many elements.
@@ -227,10 +240,10 @@ class _Sort:
         count: Expr = as_index(STOP) - start
         lets, now = self.bind("now", start + k)
         other, other_key = Var("other", I64), Var("other_key", I64)
-        kept, others = [(self.keys, now.key)], [Let(other_key, self.keys[j])]
-        if not self.is_word:
-            kept.append((self.elements, now.value))
-            others.append(Let(other, self.elements[j]))
+        kept, others = (
+            [(self.keys, now.key), (self.elements, now.value)],
+            [Let(other_key, self.keys[j]), Let(other, self.elements[j])],
+        )
         copied = [Store(array, k, var) for array, var in kept]
         padded = [Store(array, k, LARGEST) for array, _ in kept]
         again = [Let(var, array[k]) for array, var in kept]
@@ -257,6 +270,16 @@ class _Sort:
     def put_by_rank(self, counts: Body, start: Expr, element: Expr) -> Body:
         put = self.put(start + as_index(PLACE), element)
         return Mutable(RANK, const(0, I64)), *counts, Let(PLACE, cast(RANK, "index")), put
+
+
+def _clear(t: Target, places: tuple[int, int] | None) -> Body:
+    """Put 0 at places that nobody wants to know."""
+    if places is None:
+        return ()
+    axis, k = t.attrs["axis"], index_var("k")
+    put = t.store(t.along(axis, as_index(k)), const(0, ValueType(t.dtype)))
+    ranges = ((0, places[0]), (places[1], t.shape[axis]))
+    return tuple([For(k, Index(first), Index(stop), (put,)) for first, stop in ranges if first != stop])
 
 
 def _in_order(x: Var, bits: Var) -> Expr:

@@ -73,6 +73,12 @@ class Target:
         """Load the element of argument ``i`` at some indices."""
         return self.builder.value(self.arg(i), at)
 
+    def row(self, i: int, axis: int) -> tuple[Array, Expr, Dim]:
+        """Return where argument ``i``, which is stored, has its elements along an axis: array, first index, stride."""
+        access = self.builder.access(self.arg(i))
+        first = self.builder.element(access, self.along(axis, ZERO))
+        return first.array, first.index, access.strides[axis]
+
     def element(self, at: At) -> Load:
         """Load an element of the result that is already there."""
         store = self.builder.store(self.out, at, ZERO)

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.dims import product
+from mlaot.ir.types import f32, i32
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
-from mlaot.ops.sorting import argsort
+from mlaot.ops.nests.sorts import ranked_elements
+from mlaot.ops.sorting import argsort, sort
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import GATHERED_BY, RANKED_ELEMENTS
+from mlaot.schedule.tuning import GATHERED_BY
 
 CONTROL = (scan, while_, cond)
 SPARSE = (sparse_dot, sparse_add)
@@ -70,14 +72,26 @@ def gather_vectors(node: Node) -> Node | None:
 
 
 def sort_rows(node: Node) -> Node | None:
-    """argsort(x, axis=0) => transpose(argsort(copy(transpose(x)), axis=last)): a sort reads its elements many times"""
+    """argsort(x, axis=0) => transpose(argsort(copy(transpose(x)), axis=last)): rows are sorted"""
     x, axis, last = node.arg(0), node.attrs["axis"], node.type.rank - 1
     extent = x.type.shape[axis]
-    if axis == last or (isinstance(extent, int) and extent <= RANKED_ELEMENTS):
+    if node.op is argsort and isinstance(extent, int) and extent <= ranked_elements(x.type):
         return None
+    if axis == last:
+        is_row = x.op is not st.transpose or x.attrs["perm"][last] == last
+        return None if is_row else node.op(ew.copy(x), **node.attrs)
     rows = ew.copy(st.in_order(x, [*range(axis), *range(axis + 1, last + 1), axis]))
-    found = argsort(rows, **{**node.attrs, "axis": last})
+    found = node.op(rows, **{**node.attrs, "axis": last})
     return st.in_order(found, [*range(axis), last, *range(axis, last)])
+
+
+def sort_words(node: Node) -> Node | None:
+    """sort(x: i8) => cast(sort(cast(x, i32)), i8): rows of 32 and 64 bits are what functions of C sort"""
+    x = node.arg(0)
+    if x.type.dtype.itemsize >= 4:
+        return None
+    wide = ew.cast(x, dtype=f32 if x.type.dtype.kind == "f" else i32)
+    return ew.cast(node.op(wide, **node.attrs), dtype=x.type.dtype)
 
 
 def _is_strided(node: Node) -> bool:
@@ -99,11 +113,12 @@ def legalize(graph: Graph) -> None:
     """Rewrite ``graph`` into the forms that lowering expects."""
     rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
     rewrite(graph, rules)
-    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, *SPARSE, *CONTROL, *TRANSFORMS)
+    stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, sort, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
-    rewrite(graph, {red.contract: (gather_vectors,), argsort: (sort_rows,)})
+    rewrite(graph, {red.contract: (gather_vectors,), argsort: (sort_rows,), sort: (sort_words, sort_rows)})
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             result, value = node.find(), root_of(node)
-            if is_view(value) or is_stored(base_of(result)) or is_free(result):
+            is_sorted = value.op in (sort, argsort) and roots is graph.writes  # the rows of a slot may not be adjacent
+            if is_sorted or is_view(value) or is_stored(base_of(result)) or is_free(result):
                 roots[name] = ew.copy(result)

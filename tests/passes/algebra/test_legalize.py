@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlaot.ir import Graph
-from mlaot.ir.types import f32
+from mlaot.ir.types import f32, u8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.sorting import argsort
+from mlaot.ops.sorting import argsort, sort
 from mlaot.passes.algebra.legalize import legalize
 
 
@@ -46,4 +46,20 @@ def test_a_long_axis_is_sorted_as_a_row() -> None:
         "  v3 = argsort(v2, axis=2, descending=True) : i64[2,3,99]\n  v4 = transpose(v3, perm=(0, 2, 1)) : i64[2,99,3]"
     ) in order(1, 99)
     assert "transpose(v3, perm=(2, 0, 1)) : i64[99,2,3]" in order(0, 99)
-    assert "transpose" not in order(2, 99) + order(0, 9)
+    assert "transpose" not in order(2, 99) + order(0, 8)
+
+
+def test_values_are_sorted_as_rows_that_lie_in_memory() -> None:
+    graph = Graph("g")
+    x = graph.input("x", f32[3, 4])
+    graph.outputs["y"] = sort(st.transpose(x, perm=(1, 0)), axis=1)
+    legalize(graph)
+    assert "v2 = copy(v1) : f32[4,3]\n  v3 = sort(v2, axis=1) : f32[4,3]\n" in str(graph)
+
+
+def test_values_of_few_bits_are_sorted_as_wider_ones() -> None:
+    graph = Graph("g")
+    graph.outputs["y"] = sort(graph.input("x", u8[3, 4]), axis=1, descending=True)
+    legalize(graph)
+    assert "v1 = cast(v0, dtype=i32) : i32[3,4]\n  v2 = sort(v1, axis=1, descending=True) : i32[3,4]" in str(graph)
+    assert "return y=v3" in str(graph)
