@@ -56,12 +56,12 @@ def products() -> Program:
     """A dense layer, a convolution and scores along a sum, of a batch."""
     rng = np.random.default_rng(0)
     w = mlaot.Parameter("w", rng.normal(size=(37, 70)).astype(np.float32))
-    k = mlaot.Parameter("k", rng.normal(size=(18, 2, 3, 3)).astype(np.float32))
+    k = mlaot.Parameter("k", rng.normal(size=(18, 12, 3, 3)).astype(np.float32))
 
     def model(x: Any, image: Any) -> Any:
         return np.tanh(x @ w), mlaot.nn.functional.conv2d(image, k), np.matmul(x, x.T)
 
-    model.__annotations__ = {"x": mlaot.f32[29, 37], "image": mlaot.f32[2, 14, 15]}
+    model.__annotations__ = {"x": mlaot.f32[29, 37], "image": mlaot.f32[12, 14, 15]}
     return compile_model(mlaot.model(model), "m.nn", Options(isas=("base",)))
 
 
@@ -71,7 +71,7 @@ def test_all_schedules_compute_the_same(isa: str, tmp_path: Path) -> None:
     kernels = [contraction_of(kernel.nest) for kernel in contractions([program])]
     assert len(kernels) == 4  # of the layer, the columns that lie apart have one of their own
     rng = np.random.default_rng(1)
-    given = {"x": rng.normal(size=(5, 29, 37)), "image": rng.normal(size=(5, 2, 14, 15))}
+    given = {"x": rng.normal(size=(5, 29, 37)), "image": rng.normal(size=(5, 12, 14, 15))}
     inputs = {name: value.astype(np.float32) for name, value in given.items()}
     first: dict[str, Any] = {}
     tried = set()

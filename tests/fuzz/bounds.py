@@ -150,6 +150,15 @@ def _extreme(out: Array, *args: Bounded) -> tuple[Array, Array]:
     return np.abs(out), np.maximum.reduce([a.error for a in args])
 
 
+def _in_order(
+    out: Array, x: Bounded, axis: int, descending: bool = False, places: tuple[int, int] | None = None
+) -> tuple[Array, Array]:
+    """What comes at a place moves no further than the element of its row that moves most."""
+    error = np.max(x.error, axis=axis, keepdims=True, initial=0) + np.zeros(out.shape)
+    at = np.arange(out.shape[axis]).reshape(-1, *[1] * (out.ndim - 1 - axis))
+    return np.abs(out), error if places is None else np.where((at >= places[0]) & (at < places[1]), error, 0)
+
+
 def _jump(height: float) -> Rule:
     def rule(out: Array, x: Bounded) -> tuple[Array, Array]:
         return np.abs(out), np.where((x.error > 0) & (np.abs(x.value) <= x.error), height, 0.0)
@@ -378,6 +387,7 @@ RULES: dict[str, Rule] = {
     "cumsum": _cumsum,
     "cumprod": _cumprod,
     "linear_recurrence": _recurrence,
+    "sort": _in_order,
     "max": _reduced_extreme,
     "min": _reduced_extreme,
     "contract": _contract,
@@ -526,6 +536,7 @@ DOUBTS: dict[str, Callable[..., Array]] = {
     "where": _chosen,
     **dict.fromkeys(("argmax", "argmin"), _picked),
     "argsort": _sorted,
+    "sort": lambda node, out, x, axis, **_: np.any(_loose(x), axis=axis, keepdims=True) | np.zeros(out.shape, bool),
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduced),
     **dict.fromkeys(
         ("contract", "cumsum", "cumprod", "linear_recurrence", "put_add", "fold", "scatter", "random_bits"), _anywhere

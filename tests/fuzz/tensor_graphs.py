@@ -399,9 +399,13 @@ class Maker:
         extent = x.type.shape[axis]
         some = isinstance(extent, int) and extent > 0 and self.rng.random() < 0.4
         count = {"count": self.rng.randint(1, extent)} if some else {}
-        order = self.add("argsort", x, axis=axis, descending=self.rng.random() < 0.4, **count)
+        descending = self.rng.random() < 0.4
+        order = self.add("argsort", x, axis=axis, descending=descending, **count)
         if axis == x.type.rank - 1 and self.rng.random() < 0.7:
             self.add("gather", x, order, lead=axis)
+        else:
+            places = {"places": (count["count"] // 2, count["count"])} if some else {}
+            self.add("sort", x, axis=axis, descending=descending, **places)
 
     def _do_slice(self) -> None:
         if (x := self.pick(rank=1)) is not None:

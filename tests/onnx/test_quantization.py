@@ -266,20 +266,25 @@ def test_qlinear_conv(channels: int, groups: int) -> None:
 def test_long_sums_are_products_of_bytes_too() -> None:
     """In parts that float32 holds, added as integers: of 16 channels where possible, which lie together."""
     x, w = quantized((1, 128, 5, 5), np.uint8), quantized((32, 128, 3, 3), np.int8)
-    a, b = quantized((3, 1024), np.uint8), quantized((1024, 16), np.int8)
-    weights = {"w": w, "b": b, "zero": np.uint8(7), "none": np.int8(0)}
+    a, b, last = quantized((3, 1024), np.uint8), quantized((1024, 16), np.int8), quantized((16, 32, 1, 1), np.int8)
+    weights = {"w": w, "b": b, "last": last, "zero": np.uint8(7), "none": np.int8(0)}
     nodes = [
         helper.make_node("ConvInteger", ["x", "w", "zero", "none"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["y"], ["low"], to=TensorProto.UINT8),
+        helper.make_node("ConvInteger", ["low", "last", "zero", "none"], ["behind"]),
         helper.make_node("MatMulInteger", ["a", "b", "zero", "none"], ["z"]),
     ]
-    outputs = {"y": TensorProto.INT32, "z": TensorProto.INT32}
+    outputs = dict.fromkeys(("y", "behind", "z"), TensorProto.INT32)
     made = model(nodes, {"x": x, "a": a}, outputs, weights, 10)
     graph = passes.run("nn", trace(mlaot.onnx.load(made))).graphs["forward"]
     products = [node for node in graph.nodes() if "contract" in node.op.name]
-    assert {node.op.name for node in products} == {"contract_bytes"} and len(products) == 4
+    assert {node.op.name for node in products} == {"contract_bytes"} and len(products) == 5
     assert {node.type.shape[-1] for node in products} == {16}
-    y, z = run(nodes, {"x": x, "a": a}, outputs, weights, 10)
+    y, behind, z = run(nodes, {"x": x, "a": a}, outputs, weights, 10)
     np.testing.assert_array_equal(y, convolved(x.astype(np.int64) - 7, w.astype(np.int64), 1, 1))
+    np.testing.assert_array_equal(
+        behind, convolved(y.astype(np.uint8).astype(np.int64) - 7, last.astype(np.int64), 1, 0)
+    )
     np.testing.assert_array_equal(z, (a.astype(np.int64) - 7) @ b)
 
 

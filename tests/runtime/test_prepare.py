@@ -86,4 +86,4 @@ def test_the_same_as_weights_that_are_stored(winograd: str, tmp_path: Path) -> N
         assert "base" in module.selftest()
     assert answers["made"].tobytes() == answers["file"].tobytes()
     difference = np.abs(answers["made"] - answers["stored"]).max() / np.abs(answers["stored"]).max()
-    assert difference <= (0 if winograd == "F2" else 1e-6)
+    assert difference <= (0 if winograd == "F2" else 4e-6)  # of two convolutions; from the exact sums both are 4e-6
