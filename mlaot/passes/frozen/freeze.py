@@ -6,7 +6,8 @@
     v5 = add(v4, bias)
 
 A scale after a product is folded into its weights and shifts are added up, so that a normalization with fixed
-statistics costs nothing. A value replaces the weights that it is computed from only if it is no larger than they are.
+statistics costs nothing. A value replaces the weights that it is computed from only if it is no larger than they are;
+float64 counts as float32, so that no call converts weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mlaot.ir import Graph, Node, Type, users
 from mlaot.ir.dims import product
 from mlaot.ir.graph import topological
 from mlaot.ir.module import Module
-from mlaot.ir.types import BY_NUMPY, DType
+from mlaot.ir.types import BY_NUMPY, DType, f64
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -323,10 +324,13 @@ def _is_worth(node: Node) -> bool:
 
 
 def _bytes(node: Node) -> int:
-    """Return the size of a value in bytes. ``half_weights`` stores again in 16 bits what was upcast to 32."""
+    """Return the size of a value in bytes, of floats at 4 each.
+
+    ``half_weights`` stores again in 16 bits what was upcast to 32.
+    """
     size = product(node.type.shape)
     assert isinstance(size, int), f"bug in mlaot: {node} is fixed, but its size is not"
-    return size * (4 if node.type.dtype in NARROW else node.type.dtype.itemsize)
+    return size * (4 if node.type.dtype in NARROW or node.type.dtype is f64 else node.type.dtype.itemsize)
 
 
 def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:

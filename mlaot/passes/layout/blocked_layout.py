@@ -19,9 +19,9 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts the layout where another product follows and rounding its channels up to a multiple of
-16 adds at most a third; a value starts it where Winograd's transforms then make a convolution faster. Where rounding
-adds too much work to all convolutions together, as to those of 25 channels, they stay as they are.
+A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up
+to a multiple of 16 adds at most a third; a value starts it where convolutions behind it gain more. Where rounding adds
+too much work to all convolutions together, as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
@@ -119,13 +119,14 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
 
 @dataclass(frozen=True)
 class _Windowed:
-    """A product of ``window`` with fixed weights of ``sizes``; the labels of channels that it makes and sums, or ""."""
+    """A product of ``window`` with fixed weights of ``sizes``; labels of channels that it makes, sums, keeps, or ""."""
 
     node: Node
     window: Node
     sizes: dict[str, Dim]
     produced: str
     read: str
+    shared: str
     labels: str
     out: str
 
@@ -141,7 +142,8 @@ def _convolutions(graph: Graph, is_fixed: IsFixed) -> Iterator[_Windowed]:
         sizes, taps = dict(zip(weight_labels, w.type.shape, strict=True)), len(window.attrs["axes"])
         produced = next((c for c in out if c in sizes and c not in labels), "")
         read = next((c for c in labels[:-taps] if c in sizes and c not in out), "")
-        yield _Windowed(node, window, sizes, produced, read, labels, out)
+        shared = next((c for c in labels[:-taps] if c in sizes and c in out), "")
+        yield _Windowed(node, window, sizes, produced, read, shared, labels, out)
 
 
 def _before_products(graph: Graph, is_fixed: IsFixed) -> set[Node]:
@@ -154,23 +156,40 @@ def _before_products(graph: Graph, is_fixed: IsFixed) -> set[Node]:
 
 
 def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[Node, int]:
-    """Return the values whose channels, along an axis, had better be in blocks for Winograd's transforms behind them.
+    """Return the values whose channels, along an axis, had better be in blocks for the convolutions behind them.
 
-    Reading them in another order costs less than the products that the transforms save (passes/frozen/winograd.py).
+    Reading them in another order costs less than the products that Winograd's transforms save
+    (passes/frozen/winograd.py), and than the rows of strided depthwise convolutions, which are no vectors.
     """
     found: dict[Node, int] = {}
     for conv in _convolutions(graph, is_fixed):
-        attrs, axis = conv.window.attrs, conv.labels.find(conv.read)
-        is_dense = attrs["sizes"] == (3, 3) and attrs["strides"] == (1, 1) == attrs["dilations"]
-        is_grouped = any(c in conv.sizes and c in conv.out for c in conv.labels)
-        if not is_dense or is_grouped or not conv.read or attrs["axes"] != (axis + 1, axis + 2):
-            continue
-        blocks = [nominal(in_blocks(conv.sizes.get(c, 0)) or 0) // LANES for c in (conv.read, conv.produced)]
-        height, width = (nominal(d) for d in conv.node.type.shape[-2:])
-        if all(blocks) and fastest((height, width), (blocks[0], blocks[1]), tiles) is not None:
+        axis = conv.labels.find(conv.read or conv.shared)
+        if axis >= 0 and (_is_transformed(conv, tiles) or _is_strided(conv)):
             x = conv.window.arg(0)
             found[x.arg(0) if x.op is st.pad else x] = axis
     return found
+
+
+def _is_transformed(conv: _Windowed, tiles: tuple[int, ...]) -> bool:
+    attrs, axis = conv.window.attrs, conv.labels.find(conv.read)
+    is_dense = attrs["sizes"] == (3, 3) and attrs["strides"] == (1, 1) == attrs["dilations"] and not conv.shared
+    if not is_dense or axis < 0 or attrs["axes"] != (axis + 1, axis + 2) or _is_spread(conv.window):
+        return False
+    blocks = [nominal(in_blocks(conv.sizes.get(c, 0)) or 0) // LANES for c in (conv.read, conv.produced)]
+    height, width = (nominal(d) for d in conv.node.type.shape[-2:])
+    return all(blocks) and fastest((height, width), (blocks[0], blocks[1]), tiles) is not None
+
+
+def _is_strided(conv: _Windowed) -> bool:
+    """Tell whether a depthwise convolution reads elements that lie apart along the rows."""
+    attrs = conv.window.attrs
+    is_along_rows = attrs["axes"][-1] == conv.window.arg(0).type.rank - 1 and attrs["strides"][-1] > 1
+    is_depthwise = conv.shared and not conv.read and not conv.produced
+    return is_along_rows and bool(is_depthwise) and in_blocks(conv.sizes[conv.shared]) is not None
+
+
+def _is_spread(window: Node) -> bool:
+    return window.arg(0).op is st.pad and any(window.arg(0).attrs["interior"])
 
 
 def window_of(x: Node) -> Node | None:
@@ -321,7 +340,8 @@ class _Layout:
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
         form = self.blocked.get(x)
-        if form is None and (window_of(x) is None or not may_start):
+        is_grouped = any(c in out and c in labels for c in weight_labels)
+        if form is None and (window_of(x) is None or not (may_start or is_grouped)):
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 

@@ -1,0 +1,197 @@
+"""Convolve elements with zeros between them without the products with these zeros. Reassociates.
+
+    v1 = pad(x, 0, low=(0, 0, 2), high=(0, 0, 2), interior=(0, 0, 1))
+    v2 = window(v1, axes=(2,), sizes=(4,))
+    v3 = contract(v2, w, spec=nchk,ock->noh)
+        =>
+    v1 = pad(x, 0, low=(0, 0, 1), high=(0, 0, 1))
+    v2 = window(v1, axes=(2,), sizes=(2,))
+    v3 = contract(v2, phases(w), spec=nchk,ocks->nohs)
+    v4 = slice(reshape(v3))
+
+Transposed convolutions and gradients of strided ones are such. Of every s results next to each other, s the distance of
+the elements, each sums other elements of the window: w[s - 1], w[2 s - 1], .. the first, w[0], w[s], .. the last. They
+are s channels more of one convolution with windows s times as small (Shi et al., 2016, "Is the deconvolution layer the
+same as a convolutional layer?"). In front of the first result there may be some that are cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mlaot.ir import Dim, Node
+from mlaot.ir.module import Module
+from mlaot.ops import Op
+from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
+from mlaot.passes.algebra.simplify import number
+from mlaot.passes.base import pass_over
+from mlaot.passes.frozen.freeze import fixed_by, store
+from mlaot.passes.raising.contract import canonical_labels
+from mlaot.passes.rewrite import Rule, rewrite
+from mlaot.passes.subgraphs import everywhere
+
+LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@pass_over("module", after=("transposed_convolution", "blocked_layout"))
+def spread_convolution(module: Module) -> None:
+    """Apply the rule of this file to every graph; weights that are frozen are stored in their new form."""
+    for graph in module.graphs.values():
+        made: dict[Node, _Interleaved] = {}
+
+        def convolution(node: Node, made: dict[Node, _Interleaved] = made) -> Node | None:
+            """contract(window(pad(x)), w) => slice(reshape(contract(window(pad(x)), phases(w))))"""
+            return _in_phases(node, made)
+
+        def elementwise(node: Node, made: dict[Node, _Interleaved] = made) -> Node | None:
+            """f(slice(reshape(x)), y) => slice(reshape(f(x, y))), where y is the same for neighbours"""
+            return _before_interleaving(node, made)
+
+        rules: dict[Op | None, tuple[Rule, ...]] = {red.contract: (convolution,), None: (elementwise,)}
+        everywhere(partial(rewrite, rules=rules), graph)
+        if module.is_frozen:
+            is_fixed = fixed_by(module)
+            products = (each.value for each in made.values() if each.value.op is red.contract)
+            store(module, graph, [w for product in products for w in product.args if w.args and is_fixed(w)])
+        rewrite(graph, {red.contract: (canonical_labels,)})
+
+
+@dataclass(frozen=True)
+class _Interleaved:
+    """Results that lie by phase, and how: ``inner`` has the labels of ``out``, and those of ``phases`` by place.
+
+    ``start`` and ``shape``: the part that is wanted, with the phases of each place next to each other.
+    """
+
+    value: Node
+    inner: str
+    out: str
+    phases: dict[str, str]
+    start: tuple[Dim, ...]
+    shape: tuple[Dim, ...]
+
+    def node(self) -> Node:
+        """Return the value with the axes of ``out`` alone."""
+        long = "".join(c + self.phases.get(c, "") for c in self.out)
+        value = st.in_order(self.value, [self.inner.index(c) for c in long])
+        extents = dict(zip(long, value.type.shape, strict=True))
+        merged = tuple(extents[c] * (extents[self.phases[c]] if c in self.phases else 1) for c in self.out)
+        value = st.reshape(value, shape=merged)
+        return st.slice_(value, start=self.start, size=self.shape, step=(1,) * len(self.out))
+
+
+def _before_interleaving(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
+    args = [a.find() for a in node.args]
+    like = next((made[a] for a in args if a in made), None) if node.op.elementwise else None
+    if like is None:
+        return None
+    places = {like.out.index(c) for c in like.phases}
+    values = []
+    for a in args:
+        if a in made and replace(made[a], value=like.value) == like:
+            values.append(made[a].value)
+        elif a.op is st.broadcast and not places.intersection(a.attrs["axes"]):
+            axes = tuple(like.inner.index(like.out[i]) for i in a.attrs["axes"])
+            values.append(st.broadcast(a.arg(0), shape=like.value.type.shape, axes=axes))
+        else:
+            return None
+    better = replace(like, value=node.op(*values, **node.attrs))
+    result = better.node()
+    made[result] = better
+    return result
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A spread axis of the padded value: the place and the tap of its windows, and their new numbers and paddings."""
+
+    axis: int
+    place: str
+    tap: str
+    distance: int
+    before: int  # results that are cut off again
+    size: int  # of a window, of elements alone
+    low: int
+    high: int
+
+
+def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
+    first, second, out = red.parse_spec(node.attrs["spec"])
+    operands = [(first, node.arg(0)), (second, node.arg(1))]
+    if node.arg(0).op is not st.window:
+        operands.reverse()
+    (labels, windows), (w_labels, w) = operands
+    axes = _spread_axes(labels, windows, w_labels, out)
+    if axes is None:
+        return None
+    free = iter(c for c in LABELS if c not in first + second)
+    phases = {each.place: next(free) for each in axes}
+    for each in axes:
+        w, at = _phases(w, w_labels.index(each.tap), each), w_labels.index(each.tap)
+        w_labels = w_labels[: at + 1] + phases[each.place] + w_labels[at + 1 :]
+    if out[-1] in phases:  # vectors are neighbours of one phase
+        at = min(map(out.index, phases))
+        inner = out[:at] + "".join(phases.values()) + out[at:]
+    else:
+        inner = "".join(c + phases.get(c, "") for c in out)
+    product = red.contract(_windows_of_elements(windows, axes), w, spec=f"{labels},{w_labels}->{inner}")
+    start = tuple(next((each.before for each in axes if each.place == c), 0) for c in out)
+    made_of = _Interleaved(product, inner, out, phases, start, node.type.shape)
+    result = made_of.node()
+    made[result] = made_of
+    return result
+
+
+def _spread_axes(labels: str, windows: Node, w_labels: str, out: str) -> list[_Axis] | None:
+    """Return the axes with zeros between the elements, if all of these are convolved with the weights."""
+    padded = windows.arg(0) if windows.op is st.window else windows
+    if padded is windows or padded.op is not st.pad or number(padded.arg(1)) != 0:
+        return None
+    attrs = windows.attrs
+    axes, count = [], len(attrs["axes"])
+    for axis, between in enumerate(padded.attrs["interior"]):
+        if between == 0:
+            continue
+        if axis not in attrs["axes"]:
+            return None
+        i = attrs["axes"].index(axis)
+        place, tap, size = labels[axis], labels[len(labels) - count + i], attrs["sizes"][i]
+        low, high = (padded.attrs[key][axis] for key in ("low", "high"))
+        is_dense = attrs["strides"][i] == 1 == attrs["dilations"][i]
+        is_convolved = place in out and tap in w_labels and place not in w_labels and tap not in out
+        if not (is_dense and is_convolved and all(isinstance(d, int) for d in (between, size, low, high))):
+            return None
+        s = between + 1
+        before = (s - 1 - low) % s
+        fewer = -(-size // s)
+        new_high = -((size - 1 - high) // s) + fewer - 1
+        axes.append(_Axis(axis, place, tap, s, before, fewer, (low + before) // s, new_high))
+    return axes or None
+
+
+def _windows_of_elements(windows: Node, axes: list[_Axis]) -> Node:
+    padded, attrs = windows.arg(0), windows.attrs
+    pads: dict[str, list[Dim]] = {key: [*padded.attrs[key]] for key in ("low", "high", "interior")}
+    sizes = [*attrs["sizes"]]
+    for each in axes:
+        pads["low"][each.axis], pads["high"][each.axis], pads["interior"][each.axis] = each.low, each.high, 0
+        sizes[attrs["axes"].index(each.axis)] = each.size
+    x = padded.arg(0)
+    if any(d != 0 for values in pads.values() for d in values):
+        x = st.pad(x, padded.arg(1), **{key: tuple(values) for key, values in pads.items()})
+    return st.window(x, **{**attrs, "sizes": tuple(sizes)})
+
+
+def _phases(w: Node, axis: int, each: _Axis) -> Node:
+    """Split the taps along an axis into [elements, phases], the last phase first, with zeros behind the last tap."""
+    shape, rank = w.type.shape, w.type.rank
+    missing = each.size * each.distance - shape[axis]
+    if missing != 0:
+        high = tuple(missing if a == axis else 0 for a in range(rank))
+        w = st.pad(w, w.graph.constant(0, w.type.dtype), low=(0,) * rank, high=high, interior=(0,) * rank)
+    split = (*shape[:axis], each.size, each.distance, *shape[axis + 1 :])
+    w = st.reshape(w, shape=split)
+    start = tuple(each.distance - 1 if a == axis + 1 else 0 for a in range(rank + 1))
+    return st.slice_(w, start=start, size=split, step=tuple(-1 if a == axis + 1 else 1 for a in range(rank + 1)))
