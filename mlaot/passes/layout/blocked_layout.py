@@ -25,6 +25,11 @@ too much work to all convolutions together, as to those of 25 channels, they sta
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
+
+Where weights are not frozen, each call puts them in order, which takes little beside a convolution. Gradients by values
+are convolutions themselves (passes/algebra/transposed_convolution.py); those by weights sum products of two values in
+blocks, ``nOhwo,nChwckl->OCklco``, and are put back. Microbatches have a layout of their own
+(passes/layout/batch_innermost.py).
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ import numpy as np
 from mlaot.ir import Dim, Graph, Node, TupleType
 from mlaot.ir.dims import nominal
 from mlaot.ir.module import Module
+from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
@@ -46,7 +52,7 @@ from mlaot.ops.kinds import changes_unit_axes
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
-from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product, store
+from mlaot.passes.frozen.freeze import IsFixed, fixed_by, fixed_from, split_product, store
 from mlaot.passes.frozen.winograd import SIZES, fastest
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
@@ -90,14 +96,13 @@ class Blocked:
 
 @pass_over("module", after=("freeze", "sink_reshapes"))
 def blocked_layout(module: Module) -> None:
-    """Choose the layout of every entry of a module with frozen weights."""
-    if not module.is_frozen:
-        return
+    """Choose the layout of every entry."""
     for graph in module.graphs.values():
-        is_fixed = fixed_by(module)
+        is_fixed = fixed_by(module) if module.is_frozen else fixed_from(module.slots)
         if _growth(graph, is_fixed) > BLOCKED_GROWTH:
             continue
-        layout = _Layout(graph, is_fixed, SIZES[module.options.winograd])
+        tiles = SIZES[module.options.winograd] if module.is_frozen else ()
+        layout = _Layout(graph, is_fixed, tiles, is_stored=module.is_frozen)
         layout.choose()
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
@@ -237,8 +242,9 @@ def put_back(b: Blocked) -> Node:
 class _Layout:
     """One walk over a graph: the blocked counterpart of each value that has one."""
 
-    def __init__(self, graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> None:
+    def __init__(self, graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...], *, is_stored: bool) -> None:
         self.graph = graph
+        self.is_stored = is_stored  # weights in blocks
         self.is_fixed = is_fixed
         self.tiles = tiles  # that Winograd's transforms may have
         self.weights: dict[Node, None] = {}  # fixed values in blocks, to be computed at build
@@ -255,7 +261,8 @@ class _Layout:
                 better = self.convert(node, may_start=old in before_products)
             if isinstance(better, Blocked):
                 plain = put_back(better)
-                self.blocked[plain] = better
+                if better.axis or better.node.type.rank > 2:  # a row of channels alone is in order as it lies
+                    self.blocked[plain] = better
                 better = plain
             for each in (old, node):
                 self.graph.forward(each, better or node)
@@ -290,7 +297,9 @@ class _Layout:
         return form.lanes_last()
 
     def weight(self, node: Node) -> Node:
-        """Note a fixed value that is to be computed and stored at build."""
+        """Note a fixed value that is to be computed and stored at build; in training, each step makes a copy."""
+        if not self.is_stored:
+            return ew.copy(node)
         if all(isinstance(d, int) for d in node.type.shape):
             self.weights[node] = None
         return node
@@ -330,9 +339,11 @@ class _Layout:
 
     def contraction(self, node: Node, may_start: bool) -> Node | Blocked | None:
         """Convert a product with fixed weights."""
-        operands = split_product(node, self.is_fixed)
-        if operands is None or node.type.dtype.kind != "f":
+        if node.type.dtype.kind != "f":
             return None
+        operands = split_product(node, self.is_fixed)
+        if operands is None:
+            return self.product_of_values(node)
         x, w, labels, weight_labels, out = operands
         form = self.blocked.get(x) or (self.blocked.get(x.arg(0)) if x.op is st.reshape else None)
         if form is not None and not all(map(isfinite, form.added)):
@@ -344,6 +355,31 @@ class _Layout:
         if form is None and (window_of(x) is None or not (may_start or is_grouped)):
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
+
+    def product_of_values(self, node: Node) -> Node | None:
+        """Convert a product that keeps the channels of both operands, as the gradient of weights does."""
+        *labels, out = red.parse_spec(node.attrs["spec"])
+        forms = [self.blocked.get(a.find()) for a in node.args]
+        free = iter(c for c in NAMES if c not in "".join(labels))
+        values, lanes = [node.arg(0), node.arg(1)], dict[str, str]()
+        for i in sorted((0, 1), key=lambda i: window_of(node.arg(i)) is None):  # vectors are of what is no window
+            form = forms[i]
+            if form is None:
+                continue
+            channel = labels[i][form.axis]
+            if channel not in out or channel in labels[1 - i]:
+                return None
+            lanes[channel] = next(free)
+            labels[i] = labels[i][: form.lane] + lanes[channel] + labels[i][form.lane :]
+            values[i] = form.node
+        if not lanes:
+            return None
+        long = out + "".join(lanes.values())
+        result = red.contract(*values, spec=f"{labels[0]},{labels[1]}->{long}")
+        result = st.in_order(result, [long.index(c) for channel in out for c in channel + lanes.get(channel, "")])
+        shape = tuple(in_blocks(d) or 0 if c in lanes else d for c, d in zip(out, node.type.shape, strict=True))
+        start, step = (0,) * len(out), (1,) * len(out)
+        return st.slice_(st.reshape(result, shape=shape), start=start, size=node.type.shape, step=step)
 
     def _dense(self, b: Blocked, x: Node, w: Node, labels: str, weight_labels: str, out: str) -> Node | None:
         """Convert a product with the flattened value, whose axes from the channels on are one summed label."""

@@ -25,6 +25,7 @@ from mlaot.ir.module import Module
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.axes import regroup
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import fixed_by, store
@@ -119,8 +120,8 @@ class _Axis:
 
 def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
     first, second, out = red.parse_spec(node.attrs["spec"])
-    operands = [(first, node.arg(0)), (second, node.arg(1))]
-    if node.arg(0).op is not st.window:
+    operands = [(first, _of_split(node.arg(0))), (second, _of_split(node.arg(1)))]
+    if operands[0][1].op is not st.window:
         operands.reverse()
     (labels, windows), (w_labels, w) = operands
     axes = _spread_axes(labels, windows, w_labels, out)
@@ -142,6 +143,28 @@ def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
     result = made_of.node()
     made[result] = made_of
     return result
+
+
+def _of_split(windows: Node) -> Node:
+    """window(reshape(pad(x))) => window(pad(reshape(x))), where axes that are not padded are split, as into groups"""
+    split = windows.arg(0) if windows.op is st.window else windows
+    if split is windows or split.op is not st.reshape or split.arg(0).op is not st.pad:
+        return windows
+    padded = split.arg(0)
+    pads: dict[str, list[Dim]] = {key: [] for key in ("low", "high", "interior")}
+    shape: list[Dim] = []
+    for before, after in regroup(padded.type.shape, split.type.shape) or [([], [])]:
+        if len(before) != 1 or not after:
+            return windows
+        here = {key: padded.attrs[key][before[0]] for key in pads}
+        if len(after) > 1 and any(d != 0 for d in here.values()):
+            return windows
+        shape += [split.type.shape[i] for i in after] if len(after) > 1 else [padded.arg(0).type.shape[before[0]]]
+        for key, values in pads.items():
+            values += [here[key]] * len(after)
+    x = st.reshape(padded.arg(0), shape=tuple(shape))
+    around = st.pad(x, padded.arg(1), **{key: tuple(values) for key, values in pads.items()})
+    return st.window(around, **windows.attrs)
 
 
 def _spread_axes(labels: str, windows: Node, w_labels: str, out: str) -> list[_Axis] | None:

@@ -178,16 +178,6 @@ def test_at_most_a_third_is_added(channels: int, whole: int | None) -> None:
     assert in_blocks(channels) == whole
 
 
-def test_what_trains_keeps_its_layout() -> None:
-    net = nn.Conv2d(3, 32, 3)
-
-    @mlaot.model(parameters=net, loss=lambda out: (out * out).mean())
-    def model(x: mlaot.f32[BATCH, 3, 8, 8]):  # type: ignore[no-untyped-def,valid-type]
-        return net(x)
-
-    assert all("16]" not in str(graph) for graph in passes.run("m", model.trace()).graphs.values())
-
-
 class Residual(nn.Module):  # type: ignore[misc]
     """Blocks of ResNet's kind: a strided shortcut, an identity, a squeeze and excitation in the second."""
 
@@ -356,3 +346,59 @@ def test_compiled(compiled: Any) -> None:
     for stem, (x, expected) in cases.items():
         found = library.call(stem, "forward", {"x": x}, {"n": 2})["out"]
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max(), err_msg=stem)
+
+
+def trained(net: Any, *shape: Any) -> Module:
+    """A net with a loss, through all passes."""
+
+    def function(x: Any) -> Any:
+        return net(x)
+
+    function.__annotations__ = {"x": mlaot.f64[shape]}
+    return passes.run("m", mlaot.model(function, parameters=net, loss=lambda out: (out * out).mean()).trace())
+
+
+ACT = nn.Tanh()
+TRAINED: dict[str, Any] = {
+    "strided": nn.Sequential(conv(2, 3, 16, 3, stride=2, padding=1), ACT, conv(2, 16, 24, 3), ACT),
+    "norm": nn.Sequential(conv(2, 3, 16, 3, bias=False), nn.BatchNorm2d(16, **F64), ACT, conv(2, 16, 32, 1), ACT),
+    "depthwise": nn.Sequential(conv(2, 3, 16, 3), ACT, conv(2, 16, 16, 3, groups=16), ACT, conv(2, 16, 16, 1), ACT),
+    "groups": nn.Sequential(conv(2, 3, 32, 3), ACT, conv(2, 32, 32, 3, groups=2, padding=1), ACT),
+    "pooling": nn.Sequential(conv(2, 3, 16, 3), nn.MaxPool2d(2), conv(2, 16, 16, 3), nn.AdaptiveAvgPool2d(1)),
+    "rows": nn.Sequential(conv(2, 4, 36, (1, 3)), ACT, conv(2, 36, 16, (1, 2)), ACT),
+    "transposed": nn.Sequential(
+        *(conv(2, 3, 16, 4, stride=2), ACT, nn.ConvTranspose2d(16, 32, 4, 2, 1, **F64), ACT, conv(2, 32, 16, 1)),
+    ),
+    "residual": Residual(16),
+}
+
+
+@pytest.mark.parametrize("name", [*TRAINED])
+def test_what_trains_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss, the gradients and new parameters are those of the plain layout."""
+    net = randomized(TRAINED[name])
+    shape = (BATCH, 4 if name == "rows" else 3, 1 if name == "rows" else 10, 10)
+    net = nn.Sequential(net, nn.Flatten(), Ending())
+    module = trained(net, *shape)
+    monkeypatch.setattr("mlaot.passes.layout.blocked_layout.BLOCKED_GROWTH", 0)
+    plain = trained(net, *shape)
+    inputs = {"x": np.random.default_rng(1).normal(size=[2 if d is BATCH else d for d in shape]), **module.slots}
+    for entry in ("forward", "loss", "train_step"):
+        blocked = module.graphs[entry]
+        products = [node.type.shape for node in blocked.nodes() if node.op.name == "contract"]
+        assert any(len(product) >= 4 and product[-1] == 16 for product in products)
+        given = inputs | ({"lr": np.float64(0.1)} if entry == "train_step" else {})
+        found, expected = evaluate(blocked, given), evaluate(plain.graphs[entry], given)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-9, atol=1e-9 * np.abs(value).max(), err_msg=key)
+
+
+class Ending(nn.Module):  # type: ignore[misc]
+    """A dense layer of any number of inputs: a mean of them, scaled."""
+
+    def __init__(self) -> None:
+        self.scale = nn.Linear(1, 3, **F64)
+
+    def forward(self, x: Any) -> Any:
+        return self.scale((x * x).mean(axis=1, keepdims=True))
