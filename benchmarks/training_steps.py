@@ -56,6 +56,55 @@ def cnn(nn: Any, xp: Any) -> Any:
     )  # fmt: skip
 
 
+def resnet(nn: Any, xp: Any) -> Any:
+    """A stem and three residual blocks, two of them strided."""
+
+    class Block(nn.Module):
+        def __init__(self, inner: int, outer: int, stride: int) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(inner, outer, 3, stride=stride, padding=1, bias=False)
+            self.second = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
+            self.norms = nn.ModuleList([nn.BatchNorm2d(outer), nn.BatchNorm2d(outer)])
+            self.short = nn.Conv2d(inner, outer, 1, stride=stride, bias=False) if stride > 1 else nn.Identity()
+            self.act = nn.ReLU()
+
+        def forward(self, x: Any) -> Any:
+            y = self.act(self.norms[0](self.first(x)))
+            return self.act(self.norms[1](self.second(y)) + self.short(x))
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+        Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def separable(nn: Any, xp: Any) -> Any:
+    """Depthwise and pointwise convolutions, as in MobileNet."""
+    layers = [nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU6()]
+    for inner, outer, stride in ((16, 32, 1), (32, 64, 2), (64, 64, 1)):
+        layers += [nn.Conv2d(inner, inner, 3, stride=stride, padding=1, groups=inner, bias=False)]
+        layers += [nn.BatchNorm2d(inner), nn.ReLU6(), nn.Conv2d(inner, outer, 1, bias=False)]
+        layers += [nn.BatchNorm2d(outer), nn.ReLU6()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def autoencoder(nn: Any, xp: Any) -> Any:
+    """Strided convolutions, then transposed ones, and a classifier of what they give."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 4, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 4, stride=2, padding=1), nn.ReLU(),
+        nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1), nn.ReLU(), nn.ConvTranspose2d(16, 8, 2, stride=2),
+        nn.ReLU(), nn.Flatten(), nn.Linear(8 * 28 * 28, 10),
+    )  # fmt: skip
+
+
+def temporal(nn: Any, xp: Any) -> Any:
+    """Convolutions of signals: dilated and strided."""
+    return nn.Sequential(
+        nn.Conv1d(4, 32, 5, padding=2), nn.ReLU(), nn.Conv1d(32, 32, 5, padding=4, dilation=2), nn.ReLU(),
+        nn.Conv1d(32, 32, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
 def recurrent(nn: Any, kind: str, inputs: int = 28, width: int = 64) -> Any:
     """A recurrent layer, and a linear one of its last step."""
 
@@ -73,6 +122,10 @@ def recurrent(nn: Any, kind: str, inputs: int = 28, width: int = 64) -> Any:
 JOBS = {
     "mlp": Job(lambda nn, xp: networks(nn, xp)["mlp"](784, 256, 256, 10), (784,), 10, "Adam"),
     "cnn": Job(cnn, (1, 28, 28), 10, "Adam"),
+    "resnet": Job(resnet, (3, 32, 32), 10, "Adam"),
+    "separable": Job(separable, (3, 32, 32), 10, "Adam"),
+    "autoencoder": Job(autoencoder, (1, 28, 28), 10, "Adam"),
+    "temporal": Job(temporal, (4, 128), 10, "Adam"),
     "lstm": Job(lambda nn, xp: recurrent(nn, "LSTM"), (28, 28), 10, "Adam"),
     "gru": Job(lambda nn, xp: recurrent(nn, "GRU"), (28, 28), 10, "Adam"),
     "gpt": Job(lambda nn, xp: networks(nn, xp)["gpt"](64, 4, 4, 64), (64,), VOCABULARY, "AdamW", tokens=True),

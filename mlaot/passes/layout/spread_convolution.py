@@ -55,7 +55,8 @@ def spread_convolution(module: Module) -> None:
         if module.is_frozen:
             is_fixed = fixed_by(module)
             products = (each.value for each in made.values() if each.value.op is red.contract)
-            store(module, graph, [w for product in products for w in product.args if w.args and is_fixed(w)])
+            weights = (w for product in products if product.graph is graph for w in product.args)
+            store(module, graph, [w for w in weights if w.args and is_fixed(w)])
         rewrite(graph, {red.contract: (canonical_labels,)})
 
 
