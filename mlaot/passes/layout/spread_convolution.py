@@ -12,7 +12,10 @@
 Transposed convolutions and gradients of strided ones are such. Of every s results next to each other, s the distance of
 the elements, each sums other elements of the window: w[s - 1], w[2 s - 1], .. the first, w[0], w[s], .. the last. They
 are s channels more of one convolution with windows s times as small (Shi et al., 2016, "Is the deconvolution layer the
-same as a convolutional layer?"). In front of the first result there may be some that are cut off.
+same as a convolutional layer?"). In front of the first result there may be some that are cut off; where s is 2 there
+are none, as windows of the second phase begin an element later.
+
+A single element that is padded is treated as if it had neighbours beyond the window.
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ class _Interleaved:
         extents = dict(zip(long, value.type.shape, strict=True))
         merged = tuple(extents[c] * (extents[self.phases[c]] if c in self.phases else 1) for c in self.out)
         value = st.reshape(value, shape=merged)
+        if merged == self.shape:
+            return value
         return st.slice_(value, start=self.start, size=self.shape, step=(1,) * len(self.out))
 
 
@@ -117,6 +122,7 @@ class _Axis:
     size: int  # of a window, of elements alone
     low: int
     high: int
+    is_shifted: bool  # the windows of the second of two phases begin an element later, so that nothing is cut off
 
 
 def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
@@ -138,8 +144,9 @@ def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
         inner = out[:at] + "".join(phases.values()) + out[at:]
     else:
         inner = "".join(c + phases.get(c, "") for c in out)
+    labels += "".join(phases[each.place] for each in axes if each.is_shifted)
     product = red.contract(_windows_of_elements(windows, axes), w, spec=f"{labels},{w_labels}->{inner}")
-    start = tuple(next((each.before for each in axes if each.place == c), 0) for c in out)
+    start = tuple(next((each.before for each in axes if each.place == c and not each.is_shifted), 0) for c in out)
     made_of = _Interleaved(product, inner, out, phases, start, node.type.shape)
     result = made_of.node()
     made[result] = made_of
@@ -176,13 +183,15 @@ def _spread_axes(labels: str, windows: Node, w_labels: str, out: str) -> list[_A
     attrs = windows.attrs
     axes, count = [], len(attrs["axes"])
     for axis, between in enumerate(padded.attrs["interior"]):
+        i = attrs["axes"].index(axis) if axis in attrs["axes"] else -1
+        low, high = (padded.attrs[key][axis] for key in ("low", "high"))
+        if i >= 0 and padded.arg(0).type.shape[axis] == 1 != windows.type.shape[axis]:
+            between = attrs["sizes"][i] - 1  # a single element is as far from the next one as one likes
         if between == 0:
             continue
-        if axis not in attrs["axes"]:
+        if i < 0:
             return None
-        i = attrs["axes"].index(axis)
         place, tap, size = labels[axis], labels[len(labels) - count + i], attrs["sizes"][i]
-        low, high = (padded.attrs[key][axis] for key in ("low", "high"))
         is_dense = attrs["strides"][i] == 1 == attrs["dilations"][i]
         is_convolved = place in out and tap in w_labels and place not in w_labels and tap not in out
         if not (is_dense and is_convolved and all(isinstance(d, int) for d in (between, size, low, high))):
@@ -191,7 +200,8 @@ def _spread_axes(labels: str, windows: Node, w_labels: str, out: str) -> list[_A
         before = (s - 1 - low) % s
         fewer = -(-size // s)
         new_high = -((size - 1 - high) // s) + fewer - 1
-        axes.append(_Axis(axis, place, tap, s, before, fewer, (low + before) // s, new_high))
+        is_shifted = (s, before) == (2, 1) and (low + high - size) % 2 == 0
+        axes.append(_Axis(axis, place, tap, s, before, fewer, (low + before) // s, new_high, is_shifted))
     return axes or None
 
 
@@ -205,11 +215,17 @@ def _windows_of_elements(windows: Node, axes: list[_Axis]) -> Node:
     x = padded.arg(0)
     if any(d != 0 for values in pads.values() for d in values):
         x = st.pad(x, padded.arg(1), **{key: tuple(values) for key, values in pads.items()})
-    return st.window(x, **{**attrs, "sizes": tuple(sizes)})
+    x = st.window(x, **{**attrs, "sizes": tuple(sizes)})
+    shifted = tuple(each.axis for each in axes if each.is_shifted)
+    ones = (1,) * len(shifted)
+    return st.window(x, axes=shifted, sizes=(2,) * len(shifted), strides=ones, dilations=ones) if shifted else x
 
 
 def _phases(w: Node, axis: int, each: _Axis) -> Node:
-    """Split the taps along an axis into [elements, phases], the last phase first, with zeros behind the last tap."""
+    """Split the taps along an axis into [elements, phases], with zeros behind the last tap.
+
+    The phases are in the order of the results: backwards, or the second one first where that is a result later.
+    """
     shape, rank = w.type.shape, w.type.rank
     missing = each.size * each.distance - shape[axis]
     if missing != 0:
@@ -217,5 +233,7 @@ def _phases(w: Node, axis: int, each: _Axis) -> Node:
         w = st.pad(w, w.graph.constant(0, w.type.dtype), low=(0,) * rank, high=high, interior=(0,) * rank)
     split = (*shape[:axis], each.size, each.distance, *shape[axis + 1 :])
     w = st.reshape(w, shape=split)
+    if each.is_shifted:
+        return w
     start = tuple(each.distance - 1 if a == axis + 1 else 0 for a in range(rank + 1))
     return st.slice_(w, start=start, size=split, step=tuple(-1 if a == axis + 1 else 1 for a in range(rank + 1)))

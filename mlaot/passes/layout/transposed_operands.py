@@ -56,6 +56,8 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
             continue
         if along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
             continue
+        if strides(x)[names.index(out[-1])] == 1:  # of windows, places are as near to each other as taps
+            continue
         rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
         extents = dict(zip(names, x.type.shape, strict=True))
         step = names[along]

@@ -61,7 +61,11 @@ def test_weights_and_columns_that_lie_side_by_side_stay() -> None:
     def columns(a: mlaot.f32[32, 64], b: mlaot.f32[64, 48]) -> Any:
         return (a + 1) @ (b + 1)
 
-    assert copies(graph_of(weights)) == copies(graph_of(columns)) == 0
+    @mlaot.model
+    def filters(x: mlaot.f32[20, 100], w: mlaot.f32[20, 30, 20]) -> Any:
+        return np.einsum("cpk,cok->op", mlaot.window(x + 1, (1,), (20,)), w)
+
+    assert copies(graph_of(weights)) == copies(graph_of(columns)) == copies(graph_of(filters)) == 0
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
