@@ -44,6 +44,8 @@ def convolve_gradient(node: Node) -> Node | None:
     if not set(taps) <= set(w_labels) or set(taps) & set(dy_labels):
         return None
     windows = _windows(dy, [dy_labels.index(c) for c in places], node)
+    if windows is None:
+        return None
     result = red.contract(
         windows, _flip(w, [w_labels.index(c) for c in taps]), spec=f"{dy_labels}{taps},{w_labels}->{out[:rank]}"
     )
@@ -61,7 +63,7 @@ def _is_worth(node: Node) -> bool:
     return not is_spread or (is_spared and node.graph.name != microbatch.NAME)
 
 
-def _windows(dy: Node, axes: list[int], node: Node) -> Node:
+def _windows(dy: Node, axes: list[int], node: Node) -> Node | None:
     """Take the windows of padded ``dy``: for each folded element, those of ``dy`` that it contributed to.
 
     With K taps and dilation d, y[p] = sum_k x[p + k d] w[k], so dx[p] = sum_k dy[p - k d] w[k]. With (K - 1) d zeros in
@@ -75,6 +77,8 @@ def _windows(dy: Node, axes: list[int], node: Node) -> Node:
         pads["low"][axis], pads["interior"][axis] = (sizes[i] - 1) * dilations[i], between
         spread = (dy.type.shape[axis] - 1) * (between + 1) + 1
         pads["high"][axis] = node.type.shape[node.attrs["axes"][i]] - spread
+        if between != 0 and not isinstance(pads["high"][axis], int):
+            return None  # how many zeros follow the last element is not known
     zero = node.graph.constant(0, dy.type.dtype)
     padded = st.pad(dy, zero, **{key: tuple(values) for key, values in pads.items()})
     return st.window(padded, axes=tuple(axes), sizes=sizes, strides=(1,) * len(axes), dilations=dilations)

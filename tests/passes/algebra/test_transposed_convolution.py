@@ -64,14 +64,14 @@ def inputs_of(graph: Graph) -> dict[str, Array]:
 
 
 def test_strides_are_zeros_between() -> None:
-    """But in microbatches, and with dilations, where these zeros would be multiplied."""
+    """But in microbatches, with dilations, and of open sizes, where these zeros would be multiplied."""
     graph = gradient((2, 3, 9, 10), (4, 3, 3, 2), 2, 1)
     expected = evaluate(graph, inputs_of(graph))["dx"]
     transposed_convolution(graph)
     assert "fold" not in ops_of(graph)
     np.testing.assert_allclose(evaluate(graph, inputs_of(graph))["dx"], expected, rtol=1e-13, atol=1e-13)
-    for dilation, name in ((2, "f"), (1, microbatch.NAME)):
-        graph = gradient((2, 3, 9, 9), (4, 3, 3, 3), 2, dilation)
+    for dilation, name, size in ((2, "f", 9), (1, microbatch.NAME, 9), (1, "f", dim("n"))):
+        graph = gradient((2, 3, 9, size), (4, 3, 3, 3), 2, dilation)
         graph.name = name
         before = str(graph)
         transposed_convolution(graph)
