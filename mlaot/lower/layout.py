@@ -49,9 +49,9 @@ def row_major_strides(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tu
     return tuple(reversed(strides))
 
 
-def work_buffer(name: str, type_: Type) -> Buffer:
-    """Return a buffer in the workspace for values of a type."""
-    dense = is_narrow(type_.shape)
+def work_buffer(name: str, type_: Type, *, gapless: bool = False) -> Buffer:
+    """Return a buffer in the workspace for values of a type; ``gapless``: also if a row is a multiple of a page."""
+    dense = gapless or is_narrow(type_.shape)
     strides = row_major_strides(type_.shape, type_.dtype.itemsize, dense=dense)
     return Buffer(name, type_.dtype.name, type_.shape, strides, "work", dense)
 
@@ -68,10 +68,11 @@ def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
-def is_row_major(buffer: Buffer) -> bool:
-    """Tell whether a buffer is row-major, with gaps behind its rows at most."""
+def is_row_major(buffer: Buffer, *, gapless: bool = False) -> bool:
+    """Tell whether a buffer is row-major, with gaps behind its rows at most; ``gapless``: without these."""
+    forms = (True,) if gapless else (False, True)
     itemsize = DTYPES[buffer.dtype].itemsize
-    return any(buffer.strides == row_major_strides(buffer.shape, itemsize, dense=dense) for dense in (False, True))
+    return any(buffer.strides == row_major_strides(buffer.shape, itemsize, dense=dense) for dense in forms)
 
 
 def undo_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:

@@ -27,7 +27,7 @@ from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
-from mlaot.ops.kinds import base_of, is_view, merges, root_of
+from mlaot.ops.kinds import base_of, is_view, merges, merges_rows, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
 
@@ -52,8 +52,10 @@ def lower_graph(
     those of ``overwritten`` go to the place of an input. ``depth`` counts the loops around the graph.
     """
     groups, group_of = fused or fuse(graph)
-    merged = {base_of(n.arg(0)) for n in graph.nodes() if n.op is st.reshape and merges(n)}
-    stores = _choose_buffers(groups, group_of, targets, merged)
+    reshapes = [node for node in graph.nodes() if node.op is st.reshape]
+    merged = {base_of(node.arg(0)) for node in reshapes if merges(node)}
+    gapless = {base_of(node.arg(0)) for node in reshapes if merges_rows(node) and is_view(node)}
+    stores = _choose_buffers(groups, group_of, targets, merged, gapless)
     fixed, read = set(targets), readers_by_value(groups)
     late = {new for _, new in overwritten}  # their buffers still hold the old values, which other groups read
     rounds: dict[Group, _LoopPlan] = {}
@@ -92,11 +94,16 @@ def lower_graph(
 
 
 def _choose_buffers(
-    groups: list[Group], group_of: dict[Node, Group], targets: Mapping[Node, list[Buffer]], merged: set[Node]
+    groups: list[Group],
+    group_of: dict[Node, Group],
+    targets: Mapping[Node, list[Buffer]],
+    merged: set[Node],
+    gapless: set[Node],
 ) -> Stores:
     """Choose the buffers of each node: where the caller wants it, and in the workspace if other kernels read it.
 
-    ``merged``: nodes of which several axes are read as one, so that there must be no gaps between these.
+    ``merged``: nodes of which several axes are read as one, so that there must be no gaps between these; ``gapless``:
+    the last axis is one of them.
     """
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
     read: dict[Node, None] = {}
@@ -111,8 +118,10 @@ def _choose_buffers(
         is_single = node in group_of and group_of[node].kind == "single"  # cheap values have no group of their own
         readable = ("output", "work", "state") if is_single else ("output", "work")
         buffers = stores.get(node, [])
-        if not any(b.root.where in readable for b in buffers) or (node in merged and not is_row_major(buffers[0])):
-            stores.setdefault(node, []).insert(0, work_buffer(f"t{len(stores)}", node.type))
+        is_readable = any(b.root.where in readable for b in buffers)
+        if not is_readable or (node in merged and not is_row_major(buffers[0], gapless=node in gapless)):
+            own = stores.setdefault(node, [])
+            own.insert(0, work_buffer(f"t{len(stores)}", node.type, gapless=node in gapless))
     return stores
 
 

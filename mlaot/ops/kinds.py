@@ -60,6 +60,12 @@ def merges(node: Node) -> bool:
     return bool(_merged_groups(node))
 
 
+def merges_rows(node: Node) -> bool:
+    """Tell whether a reshape makes one axis of the last one and others, so that no row may be padded."""
+    last = node.arg(0).type.rank - 1
+    return any(before[-1] == last for before in _merged_groups(node) or ())
+
+
 def _merged_groups(node: Node) -> list[list[int]] | None:
     groups = regroup(node.arg(0).type.shape, node.type.shape)
     return None if groups is None else [before for before, _ in groups if len(before) > 1]

@@ -35,6 +35,7 @@ RESHAPES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
     "split": (F32[N, 30], lambda x: np.max(total(x).reshape(N, 3, 10), axis=1), 0),
     "split of the last axis of an input": (F32[N, 6], lambda x: np.exp(x.reshape(N, 2, 3)), 0),
     "merge of whole rows": (F32[N, 3, 16], lambda x: np.exp(total(x).reshape(N, 48)), 0),
+    "merge of rows of a page": (F32[N, 3, 1024], lambda x: np.exp(total(x).reshape(N, 3072)), 0),
     "merge of padded rows": (F32[N, 3, 10], lambda x: np.exp(total(x).reshape(N, 30)), 1),
     "merge of short rows": (F32[N, 3, 5], lambda x: np.exp(total(x).reshape(N, 15)), 0),
     "merge before the rows": (F64[N, 3, 10], lambda x: np.exp(total(x).reshape(N * 3, 10)), 0),

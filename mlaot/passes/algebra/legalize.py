@@ -17,7 +17,17 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
-from mlaot.ops.kinds import REDUCTIONS, base_of, is_free, is_narrow, is_reduction, is_stored, is_view, root_of
+from mlaot.ops.kinds import (
+    REDUCTIONS,
+    base_of,
+    drop_unit_axes,
+    is_free,
+    is_narrow,
+    is_reduction,
+    is_stored,
+    is_view,
+    root_of,
+)
 from mlaot.ops.nests.sorts import ranked_elements
 from mlaot.ops.sorting import argsort, sort
 from mlaot.ops.sparse import sparse_add, sparse_dot
@@ -56,6 +66,15 @@ def store_operands(node: Node) -> Node | None:
     if not any(is_free(a) for a in args):
         return None
     return node.op(*[ew.copy(a) if is_free(a) else a for a in args], **node.attrs)
+
+
+def copy_once(node: Node) -> Node | None:
+    """reshape(x, shape=(1, 8, 4096)) => reshape(reshape(x, shape=(8, 4096))): a copy with axes of one element or not"""
+    shape = drop_unit_axes(node.type.shape)
+    if is_view(node) or len(shape) == node.type.rank:
+        return None
+    copied = st.reshape(node.arg(0), shape=shape)
+    return None if is_view(copied) else st.reshape(copied, shape=node.type.shape)
 
 
 def gather_vectors(node: Node) -> Node | None:
@@ -115,7 +134,15 @@ def legalize(graph: Graph) -> None:
     rewrite(graph, rules)
     stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, sort, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
-    rewrite(graph, {red.contract: (gather_vectors,), argsort: (sort_rows,), sort: (sort_words, sort_rows)})
+    rewrite(
+        graph,
+        {
+            st.reshape: (copy_once,),
+            red.contract: (gather_vectors,),
+            argsort: (sort_rows,),
+            sort: (sort_words, sort_rows),
+        },
+    )
     for roots in (graph.outputs, graph.writes):
         for name, node in roots.items():
             result, value = node.find(), root_of(node)

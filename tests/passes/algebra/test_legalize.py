@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mlaot.ir import Graph
 from mlaot.ir.types import f32, u8
+from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.ops.kinds import is_view
 from mlaot.ops.sorting import argsort, sort
 from mlaot.passes.algebra.legalize import legalize
 
@@ -63,3 +65,14 @@ def test_values_of_few_bits_are_sorted_as_wider_ones() -> None:
     legalize(graph)
     assert "v1 = cast(v0, dtype=i32) : i32[3,4]\n  v2 = sort(v1, axis=1, descending=True) : i32[3,4]" in str(graph)
     assert "return y=v3" in str(graph)
+
+
+def test_a_value_is_copied_once_whatever_its_axes_of_one_element() -> None:
+    """As by a group normalization of one image, which reads it for the mean and beside the mean."""
+
+    graph = Graph("g")
+    x = st.transpose(graph.input("x", f32[16, 24, 8]), perm=(1, 0, 2))
+    values = [ew.exp(st.reshape(x, shape=shape)) for shape in ((1, 24, 128), (24, 1, 128), (24, 128))]
+    graph.outputs = {str(i): value for i, value in enumerate(values)}
+    legalize(graph)
+    assert sum(node.op is st.reshape and not is_view(node) for node in graph.nodes()) == 1
