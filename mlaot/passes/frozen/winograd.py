@@ -86,22 +86,27 @@ def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node,
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = (first, node.arg(0)), (second, node.arg(1))
     for (labels, windows), (w_labels, w) in (operands, operands[::-1]):
+        missing = windows.op is st.reshape  # the axis of one image in front
+        if missing and windows.arg(0).type.shape == (1, *windows.type.shape):
+            windows = windows.arg(0)
         if windows.op is not st.window or len(out) < 4 or len(labels) != len(out) + 2 or not is_fixed(w):
             continue
         *images, blocks, rows, columns, block, first_tap, last_tap = list(labels)
         out_blocks, lane = out[-4], out[-1]
         axes = first_tap, last_tap, out_blocks, blocks, block, lane
         is_in_order = out == "".join((*images, out_blocks, rows, columns, lane)) and set(w_labels) == set(axes)
-        space = (len(images) + 1, len(images) + 2)
+        space = (len(images) + 1 + missing, len(images) + 2 + missing)
         is_3x3 = windows.attrs["sizes"] == (3, 3) and windows.attrs["axes"] == space
         is_dense = windows.attrs["strides"] == (1, 1) == windows.attrs["dilations"]
         lanes, channels = (
             (windows.type.shape[-3], node.type.shape[-1]),
-            (windows.type.shape[len(images)], node.type.shape[-4]),
+            (windows.type.shape[len(images) + missing], node.type.shape[-4]),
         )
         in_blocks = all(isinstance(d, int) for d in (*lanes, *channels)) and all(d % BLOCK == 0 for d in lanes)
         if is_in_order and len(w_labels) == 6 and is_3x3 and is_dense and in_blocks:
-            return *_strip_padding(windows.arg(0)), w, tuple(w_labels.index(c) for c in axes)
+            x, low, high = _strip_padding(windows.arg(0))
+            x = st.reshape(x, shape=x.type.shape[1:]) if missing else x
+            return x, low, high, w, tuple(w_labels.index(c) for c in axes)
     return None
 
 

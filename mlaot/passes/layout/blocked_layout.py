@@ -135,6 +135,12 @@ class _Windowed:
     labels: str
     out: str
 
+    def channels(self) -> int | None:
+        """Return the axis of the window with the channels that are summed or kept; the labels may lack leading ones."""
+        axis, missing = self.labels.find(self.read or self.shared), self.window.type.rank - len(self.labels)
+        is_bare = missing >= 0 and all(d == 1 for d in self.window.type.shape[:missing])
+        return axis + missing if axis >= 0 and is_bare and (self.read or self.shared) else None
+
 
 def _convolutions(graph: Graph, is_fixed: IsFixed) -> Iterator[_Windowed]:
     """Yield the convolutions of a graph."""
@@ -168,17 +174,18 @@ def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[No
     """
     found: dict[Node, int] = {}
     for conv in _convolutions(graph, is_fixed):
-        axis = conv.labels.find(conv.read or conv.shared)
-        if axis >= 0 and (_is_transformed(conv, tiles) or _is_strided(conv)):
+        axis = conv.channels()
+        if axis is not None and (_is_transformed(conv, axis, tiles) or _is_strided(conv)):
             x = conv.window.arg(0)
             found[x.arg(0) if x.op is st.pad else x] = axis
     return found
 
 
-def _is_transformed(conv: _Windowed, tiles: tuple[int, ...]) -> bool:
-    attrs, axis = conv.window.attrs, conv.labels.find(conv.read)
-    is_dense = attrs["sizes"] == (3, 3) and attrs["strides"] == (1, 1) == attrs["dilations"] and not conv.shared
-    if not is_dense or axis < 0 or attrs["axes"] != (axis + 1, axis + 2) or _is_spread(conv.window):
+def _is_transformed(conv: _Windowed, axis: int, tiles: tuple[int, ...]) -> bool:
+    attrs = conv.window.attrs
+    is_dense = attrs["sizes"] == (3, 3) and attrs["strides"] == (1, 1) == attrs["dilations"]
+    is_grouped = not conv.read or conv.shared
+    if not is_dense or is_grouped or attrs["axes"] != (axis + 1, axis + 2) or _is_spread(conv.window):
         return False
     blocks = [nominal(in_blocks(conv.sizes.get(c, 0)) or 0) // LANES for c in (conv.read, conv.produced)]
     height, width = (nominal(d) for d in conv.node.type.shape[-2:])
@@ -499,6 +506,9 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
     """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
     if node.op.axes is None or not (node.op.moves or node.op.reduces):
         return None
+    if node.op is st.reshape and node.arg(0).type.shape == (1, *node.type.shape) and b.axis > 0:  # of one image
+        bare = st.reshape(b.node, shape=b.node.type.shape[1:])
+        return replace(b, node=bare, axis=b.axis - 1, lane=b.lane - 1)
     axes = node.op.axes.of(node)
     if b.axis in axes.whole:
         return _in_whole_blocks(node, b)

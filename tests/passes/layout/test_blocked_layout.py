@@ -156,6 +156,25 @@ def test_where_transforms_win_a_value_starts() -> None:
         assert ",16] " not in text and "winograd" not in text, net
 
 
+def test_one_image_behind_a_reshape() -> None:
+    """The axis of the image is dropped behind the windows, wherever the lanes are: the transforms are there, too."""
+    net = randomized(conv(2, 32, 48, 3, padding=1))
+
+    @mlaot.model(parameters=net)
+    def model(x: mlaot.f64[1, 32, 28, 28], scale: mlaot.f64[BATCH]):
+        return net(nn.functional.group_norm(x, 4)), scale
+
+    module = passes.run("m", model.trace())
+    graph = module.graphs["forward"]
+    assert "winograd_input" in {node.op.name for node in graph.nodes()}
+    rng = np.random.default_rng(1)
+    inputs = {"x": rng.normal(size=(1, 32, 28, 28)), "scale": rng.normal(size=3)}
+    found = evaluate(graph, {**inputs, **module.slots})
+    expected = evaluate(model.trace().graph, {**inputs, **module.slots})
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-10, atol=1e-10)
+
+
 def test_products_behind_a_convolution_read_blocks() -> None:
     """Through any op between them; what only a part of the results reaches counts as well."""
     first, second = nn.Conv2d(3, 16, 5), nn.Conv2d(16, 16, 1)
