@@ -217,15 +217,15 @@ class _Ranges:
                 first = None if count is None else self.value(s.index, scope)
                 yield _Use(s, s.source, first, 0 if count is None else count + -1, False, scope)
             yield _Use(s, s.target, None, 0, True, scope)
-
         elif isinstance(s, Sort):
             count = self.value(s.count, scope)
             if count != 0:
                 for array, start, step in ((s.source, s.index, s.step), (s.target, s.place, Index(1))):
                     first, by = self.value(start, scope), self.value(step, scope)
-                    is_known = count is not None and by is not None
-                    reach = (count + -1) * by if count is not None and by is not None else 0
-                    yield _Use(s, array, first if is_known else None, reach, array is s.target, scope)
+                    if count is None or by is None:
+                        yield _Use(s, array, None, 0, array is s.target, scope)
+                    else:
+                        yield _Use(s, array, first, (count + -1) * by, array is s.target, scope)
 
     def use(self, s: Statement, at: Load | Store, lanes: int, scope: _Scope) -> _Use:
         """Describe the elements of a load or a store; unknown strides or counts make them unknown."""

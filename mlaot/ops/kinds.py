@@ -51,8 +51,7 @@ def _keeps_strides(node: Node) -> bool:
         return merged is not None
     if is_stored(x) or is_view(x) or x.op is result:
         return False
-    last = x.type.rank - 1
-    return all(before[-1] < last for before in merged) or is_narrow(x.type.shape) or _fills_rows(x.type)
+    return not merges_rows(node) or is_narrow(x.type.shape) or _fills_rows(x.type)
 
 
 def merges(node: Node) -> bool:

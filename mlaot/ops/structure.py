@@ -267,10 +267,8 @@ def _run(start: int, size: int, step: int) -> slice:
 
 def _vjp_slice(ct: Node, out: Node, x: Node, start: Dims, size: Dims, step: tuple[int, ...]) -> tuple[Node]:
     """Pad the cotangent to the extents of ``x``; first reverse it where the slice went backwards."""
-    backwards = [s < 0 for s in step]
-    if any(backwards):
-        turned = tuple(m - 1 if b and m != 0 else 0 for b, m in zip(backwards, size, strict=True))
-        ct = slice_(ct, start=turned, size=size, step=tuple(-1 if b else 1 for b in backwards))
+    backwards = [i for i, s in enumerate(step) if s < 0]
+    ct = flip(ct, backwards) if backwards else ct
     low, high = [], []
     for n, first, m, s in zip(x.type.shape, start, size, step, strict=True):
         before = 0 if m == 0 else first if s > 0 else first + (m - 1) * s
@@ -301,6 +299,13 @@ def part(x: Node, axis: int, start: Dim, size: Dim) -> Node:
     starts: Dims = tuple(start if i == axis else 0 for i in range(rank))
     sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
     return slice_(x, start=starts, size=sizes, step=(1,) * rank)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """Turn axes round: their last elements come first."""
+    start = tuple(d - 1 if i in axes and d != 0 else 0 for i, d in enumerate(x.type.shape))
+    step = tuple(-1 if i in axes else 1 for i in range(x.type.rank))
+    return slice_(x, start=start, size=x.type.shape, step=step)
 
 
 def _pad_needs(x: Type, value: Type, low: Dims, high: Dims, interior: tuple[int, ...]) -> Iterator[Dim]:

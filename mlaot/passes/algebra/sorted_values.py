@@ -29,12 +29,13 @@ Users = Mapping[Node, Sequence[Node]]
 @pass_over("graphs", after=("entries", "simplify"))
 def sorted_values(graph: Graph) -> None:
     """Sort values in place of gathers by their order, then look where places of the order are all that is read."""
-    for node in graph.nodes():
-        if node.op is argsort:
-            _sort_values(graph, node)
-    for node in graph.nodes():
-        if node.op is sort:
-            _search(graph, node)
+    for op, rule in ((argsort, _sort_values), (sort, _search)):
+        nodes = graph.nodes()
+        found = [node for node in nodes if node.op is op]
+        if found:
+            used, roots = users(nodes), set(graph.roots())
+            for node in found:
+                rule(graph, node, used, roots)
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,11 @@ class _Moved:
     again: Callable[[Node], Node]
 
 
-def _sort_values(graph: Graph, order: Node) -> None:
+def _sort_values(graph: Graph, order: Node, used: Users, roots: set[Node]) -> None:
     """gather(x, argsort(x)) => sort(x), of all gathers, if nothing else reads the order"""
     x, axis = order.arg(0), order.attrs["axis"]
     if order.attrs.get("count") is not None:
         return
-    used, roots = users(graph.nodes()), set(graph.roots())
     gathers: list[tuple[Node, _Moved]] = []
     pending = [_Moved(order, tuple(range(order.type.rank)), lambda node: node)]
     while pending:
@@ -92,11 +92,11 @@ def _reads(node: Node, x: Node, axes: tuple[int, ...], axis: int) -> bool:
     return rows is x and perm == axes and node.attrs["lead"] == len(axes) - 1 and axes[-1] == axis
 
 
-def _search(graph: Graph, ordered: Node) -> None:
+def _search(graph: Graph, ordered: Node, used: Users, roots: set[Node]) -> None:
     """sort(x)[a:b] => sort(x, places=(a, b))[a:b], for all that is read of it"""
     axis, extent = ordered.attrs["axis"], ordered.type.shape[ordered.attrs["axis"]]
     if isinstance(extent, int) and not ordered.attrs.get("places"):
-        places = {*_places(ordered, axis, extent, users(graph.nodes()), {*graph.roots()})}
+        places = {*_places(ordered, axis, extent, used, roots)}
         first, stop = min(places, default=0), max(places, default=extent) + 1
         if stop - first < SEARCHED_SHARE * extent:
             graph.forward(ordered, sort(ordered.arg(0), **{**ordered.attrs, "places": (first, stop)}))

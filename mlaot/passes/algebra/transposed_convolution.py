@@ -47,7 +47,7 @@ def convolve_gradient(node: Node) -> Node | None:
     if windows is None:
         return None
     result = red.contract(
-        windows, _flip(w, [w_labels.index(c) for c in taps]), spec=f"{dy_labels}{taps},{w_labels}->{out[:rank]}"
+        windows, st.flip(w, [w_labels.index(c) for c in taps]), spec=f"{dy_labels}{taps},{w_labels}->{out[:rank]}"
     )
     return result if result.type == node.type else None
 
@@ -84,19 +84,12 @@ def _windows(dy: Node, axes: list[int], node: Node) -> Node | None:
     return st.window(padded, axes=tuple(axes), sizes=sizes, strides=(1,) * len(axes), dilations=dilations)
 
 
-def _flip(w: Node, axes: list[int]) -> Node:
-    shape = w.type.shape
-    start = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
-    step = tuple(-1 if i in axes else 1 for i in range(len(shape)))
-    return st.slice_(w, start=start, size=shape, step=step)
-
-
 def cut_convolution(node: Node) -> Node | None:
     """slice(contract(window(pad(dy)), w)) => contract(window(pad(dy)), w), with less padding, and strides for steps"""
     product = node.arg(0)
     if product.op is not red.contract or any(s < 1 for s in node.attrs["step"]):
         return None
-    (labels, windows), (w_labels, _), out = _convolved(product)
+    (labels, windows), (w_labels, _), out = convolved(product)
     if windows.op is not st.window or windows.arg(0).op is not st.pad:
         return None
     padded, attrs = windows.arg(0), windows.attrs
@@ -126,7 +119,7 @@ def windows_of_gradient(node: Node) -> Node | None:
     With s - 1 zeros between the elements of x and ``low`` in front, dw[k] = sum_p dy[p] padded[p + k], of which those
     with p + k = low + s m count: sum_m x[m] dy[s m + low - k].
     """
-    (labels, windows), (dy_labels, dy), out = _convolved(node)
+    (labels, windows), (dy_labels, dy), out = convolved(node)
     if windows.op is not st.window or windows.arg(0).op is not st.pad or number(windows.arg(0).arg(1)) != 0:
         return None
     padded, attrs = windows.arg(0), windows.attrs
@@ -149,12 +142,12 @@ def windows_of_gradient(node: Node) -> Node | None:
     around = st.pad(dy, zero, **{key: tuple(values) for key, values in pads.items()})
     strides = tuple(d + 1 for d in interior)
     windows_ = st.window(around, axes=axes, sizes=attrs["sizes"], strides=strides, dilations=attrs["dilations"])
-    turned = _flip(windows_, [dy.type.rank + i for i in range(len(axes))])
+    turned = st.flip(windows_, [dy.type.rank + i for i in range(len(axes))])
     result = red.contract(turned, x, spec=f"{dy_labels}{taps},{labels[:rank]}->{out}")
     return result if result.type == node.type else None
 
 
-def _convolved(node: Node) -> tuple[tuple[str, Node], tuple[str, Node], str]:
+def convolved(node: Node) -> tuple[tuple[str, Node], tuple[str, Node], str]:
     """Return the operands of a contraction with their labels, windows first, and the labels of the result."""
     first, second, out = red.parse_spec(node.attrs["spec"])
     operands = (first, node.arg(0)), (second, node.arg(1))

@@ -102,8 +102,8 @@ def blocked_layout(module: Module) -> None:
         if _growth(graph, is_fixed) > BLOCKED_GROWTH:
             continue
         tiles = SIZES[module.options.winograd] if module.is_frozen else ()
-        layout = _Layout(graph, is_fixed, tiles, is_stored=module.is_frozen)
-        layout.choose()
+        layout = _Layout(graph, is_fixed, is_stored=module.is_frozen)
+        layout.choose(tiles)
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
 
@@ -222,13 +222,14 @@ def put_in_blocks(x: Node, axis: int) -> Node:
     """Split the channels along ``axis`` into blocks there and lanes along a new last axis, padded by zeros."""
     size = in_blocks(x.type.shape[axis])
     assert size is not None, f"bug in mlaot: {x} has no blocks"
-    padded, rank = _pad_axis(x, axis, size), x.type.rank
+    padded, rank = pad_axis(x, axis, size), x.type.rank
     shape = padded.type.shape
     split = st.reshape(padded, shape=(*shape[:axis], size // LANES, LANES, *shape[axis + 1 :]))
     return st.transpose(split, perm=(*[i for i in range(rank + 1) if i != axis + 1], axis + 1))
 
 
-def _pad_axis(x: Node, axis: int, size: int) -> Node:
+def pad_axis(x: Node, axis: int, size: int) -> Node:
+    """Put zeros behind the elements along an axis, up to a size."""
     missing, none = size - x.type.shape[axis], (0,) * x.type.rank
     if missing == 0:
         return x
@@ -249,18 +250,18 @@ def put_back(b: Blocked) -> Node:
 class _Layout:
     """One walk over a graph: the blocked counterpart of each value that has one."""
 
-    def __init__(self, graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...], *, is_stored: bool) -> None:
+    def __init__(self, graph: Graph, is_fixed: IsFixed, *, is_stored: bool) -> None:
         self.graph = graph
         self.is_stored = is_stored  # weights in blocks
         self.is_fixed = is_fixed
-        self.tiles = tiles  # that Winograd's transforms may have
         self.weights: dict[Node, None] = {}  # fixed values in blocks, to be computed at build
         self.blocked: dict[Node, Blocked] = {}
         self.packed: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
 
-    def choose(self) -> None:
+    def choose(self, tiles: tuple[int, ...]) -> None:
+        """Convert the graph; ``tiles``: those that Winograd's transforms may have."""
         before_products = _before_products(self.graph, self.is_fixed)
-        sources = _sources(self.graph, self.is_fixed, self.tiles)
+        sources = _sources(self.graph, self.is_fixed, tiles)
         for old in self.graph.nodes():
             node = self.graph.add(old.op, old.args, old.attrs)
             better: Node | Blocked | None = None

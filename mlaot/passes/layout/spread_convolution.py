@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from string import ascii_letters
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.module import Module
@@ -30,13 +31,13 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
 from mlaot.passes.algebra.simplify import number
+from mlaot.passes.algebra.transposed_convolution import convolved
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import fixed_by, store
+from mlaot.passes.layout.blocked_layout import pad_axis
 from mlaot.passes.raising.contract import canonical_labels
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.subgraphs import everywhere
-
-LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @pass_over("module", after=("transposed_convolution", "blocked_layout"))
@@ -55,6 +56,8 @@ def spread_convolution(module: Module) -> None:
 
         rules: dict[Op | None, tuple[Rule, ...]] = {red.contract: (convolution,), None: (elementwise,)}
         everywhere(partial(rewrite, rules=rules), graph)
+        if not made:
+            continue
         if module.is_frozen:
             is_fixed = fixed_by(module)
             products = (each.value for each in made.values() if each.value.op is red.contract)
@@ -126,15 +129,12 @@ class _Axis:
 
 
 def _in_phases(node: Node, made: dict[Node, _Interleaved]) -> Node | None:
-    first, second, out = red.parse_spec(node.attrs["spec"])
-    operands = [(first, _of_split(node.arg(0))), (second, _of_split(node.arg(1)))]
-    if operands[0][1].op is not st.window:
-        operands.reverse()
-    (labels, windows), (w_labels, w) = operands
+    (labels, windows), (w_labels, w), out = convolved(node)
+    windows = _of_split(windows)
     axes = _spread_axes(labels, windows, w_labels, out)
     if axes is None:
         return None
-    free = iter(c for c in LABELS if c not in first + second)
+    free = iter(c for c in ascii_letters if c not in labels + w_labels)
     phases = {each.place: next(free) for each in axes}
     for each in axes:
         w, at = _phases(w, w_labels.index(each.tap), each), w_labels.index(each.tap)
@@ -226,14 +226,7 @@ def _phases(w: Node, axis: int, each: _Axis) -> Node:
 
     The phases are in the order of the results: backwards, or the second one first where that is a result later.
     """
-    shape, rank = w.type.shape, w.type.rank
-    missing = each.size * each.distance - shape[axis]
-    if missing != 0:
-        high = tuple(missing if a == axis else 0 for a in range(rank))
-        w = st.pad(w, w.graph.constant(0, w.type.dtype), low=(0,) * rank, high=high, interior=(0,) * rank)
+    shape = w.type.shape
     split = (*shape[:axis], each.size, each.distance, *shape[axis + 1 :])
-    w = st.reshape(w, shape=split)
-    if each.is_shifted:
-        return w
-    start = tuple(each.distance - 1 if a == axis + 1 else 0 for a in range(rank + 1))
-    return st.slice_(w, start=start, size=split, step=tuple(-1 if a == axis + 1 else 1 for a in range(rank + 1)))
+    w = st.reshape(pad_axis(w, axis, each.size * each.distance), shape=split)
+    return w if each.is_shifted else st.flip(w, [axis + 1])
