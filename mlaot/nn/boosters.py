@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.numpy import sigmoid, softmax
+from mlaot.frontend.numpy import sigmoid, softmax, softplus
 from mlaot.nn.arguments import Array
 from mlaot.nn.fitted_trees import Finish, FittedTrees, check_output, identity, labels
 
@@ -36,7 +36,7 @@ def from_lightgbm(estimator: Any, output: str) -> FittedTrees:
         "multiclass": softmax,
         "multiclassova": lambda raw: sigmoid(slope * raw),
         "cross_entropy": sigmoid,
-        "cross_entropy_lambda": lambda raw: np.log1p(np.exp(raw)),
+        "cross_entropy_lambda": softplus,
         **dict.fromkeys(("poisson", "gamma", "tweedie"), np.exp),
     }
     link = links.get(objective, identity)

@@ -95,6 +95,11 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(np.where(x < 0, below, x.dtype.type(1)) / (1 + below))
 
 
+def _softplus(x: Array) -> Array:
+    """Compute log(1 + exp(x)) without overflow."""
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+
+
 def _erfinv(x: float) -> float:
     """Refine Winitzki's approximation (2008) by Halley's method; near 1 on erfc, which keeps its digits there."""
     if not -1 < x < 1:
@@ -145,6 +150,7 @@ acosh: Op = _inverse(
 atanh: Op = _inverse("atanh", "the inverse of tanh", np.arctanh, _one_minus_square)
 
 sigmoid: Op = _smooth("sigmoid", "1 / (1 + exp(-x))", _sigmoid, lambda x, out: mul(out, sub(_one(x), out)))
+softplus: Op = _smooth("softplus", "log(1 + exp(x)), without overflow", _softplus, lambda x, out: sigmoid(x))
 erf: Op = _smooth(
     "erf", "the error function", _each(math.erf), lambda x, out: _scale(exp(neg(mul(x, x))), 1 / HALF_ROOT_PI)
 )

@@ -30,9 +30,9 @@ from mlaot.passes.algebra.port_dtypes import port_dtypes
 from mlaot.passes.algebra.quotient_gradients import quotient_gradients
 from mlaot.passes.algebra.reciprocal import reciprocal
 from mlaot.passes.algebra.simplify import simplify
+from mlaot.passes.algebra.softplus import softplus
 from mlaot.passes.algebra.sorted_values import sorted_values
 from mlaot.passes.algebra.sparse_products import sparse_products
-from mlaot.passes.algebra.tanh_of_softplus import tanh_of_softplus
 from mlaot.passes.algebra.transposed_convolution import transposed_convolution
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.passes.base import Pass, check_order
@@ -69,7 +69,7 @@ LOWERING = "lower"  # the stage that makes a program of the graphs
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
     *(simplify, flatten_sums, raise_tensors, split_parameters, simplify, fold_constants),
-    *(add_batch, reciprocal, tanh_of_softplus, contract),
+    *(add_batch, reciprocal, softplus, contract),
     *(hoist_invariants, simplify, canonical_order),
 )
 # From the graph of a model to the entries of its module; gradients are derived here.

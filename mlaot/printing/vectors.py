@@ -50,7 +50,7 @@ TWO_FILES = {"turn"}
 SHARED = {"types", "scalar", "wide", "extreme", "lanes", "fold", "round_half", "turn_f32", "turn_f64"}  # by several
 ARGUMENTS = {"pow": "xy", "power": "xy", "atan2": "yx", "hypot": "xy", "fmod": "xy", "nextafter": "xy"}
 # What f32 computes within 4 ulp, in two thirds of the time, unless results must not depend on the machine.
-FAST = ("tanh", "sigmoid", "erf", "log1p")
+FAST = ("tanh", "sigmoid", "softplus", "erf", "log1p")
 # What f32 computes as f64, and the function that is good enough for it.
 WIDE = {"tan": "tan_half", "erfc": "erfc_half", "erfinv": "erfinv_half", "power": "power_half", "fmod": "fmod"}
 

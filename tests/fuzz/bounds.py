@@ -47,7 +47,7 @@ COST = {
     **dict.fromkeys(("add", "sub", "mul", "cast", "size", "sum", "contract", "put_add", "iota", "one_hot"), 1),
     **dict.fromkeys(("cumsum", "cumprod", "prod", "linear_recurrence", "fold", "scatter", "remainder", "fmod"), 1),
     **dict.fromkeys(("exp2", "expm1", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"), 3),
-    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv"), 3),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "sigmoid", "softplus", "erf", "erfc", "erfinv"), 3),
     **dict.fromkeys(("atan2", "hypot"), 3),
     "normal_quantile": 16,
 }
@@ -361,6 +361,7 @@ RULES: dict[str, Rule] = {
     "asinh": _lipschitz(lambda x, e: 1 / np.hypot(1, np.maximum(np.abs(x) - e, 0))),
     "acosh": _lipschitz(lambda x, e: np.where(x - e > 1, 1 / np.sqrt((x - e) ** 2 - 1), np.inf)),
     "sigmoid": _lipschitz(lambda x, e: np.minimum(0.25, np.exp(-np.maximum(np.abs(x) - e, 0)))),
+    "softplus": _lipschitz(lambda x, e: 1 / (1 + np.exp(-(x + e)))),
     "erf": _lipschitz(lambda x, e: 1.13 * np.exp(-(np.maximum(np.abs(x) - e, 0) ** 2))),
     "erfc": _lipschitz(lambda x, e: 1.13 * np.exp(-(np.maximum(np.abs(x) - e, 0) ** 2))),
     "normal_quantile": _lipschitz(_quantile_slope),

@@ -52,6 +52,7 @@ C = Callable[..., Any]
 # The special values of what NumPy does not have.
 OWN: dict[str, C] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(x, 0),
     "erf": np.vectorize(math.erf),
     "erfc": np.vectorize(math.erfc),
     "erfinv": lambda x: np.where(np.abs(x) < 1, x, np.where(np.abs(x) == 1, x * np.inf, np.nan)),

@@ -29,6 +29,16 @@ static inline quad Q(sigmoid)(quad x)
     return 1 / (1 + Q(exp)(-x));
 }
 
+static inline double softplus(double x)
+{
+    return fmax(x, 0) + log1p(exp(-fabs(x)));
+}
+
+static inline quad Q(softplus)(quad x)
+{
+    return Q(fmax)(x, 0) + Q(log1p)(Q(exp)(-Q(fabs)(x)));
+}
+
 // Halley's steps on erf(y) = x, from Winitzki's approximation (2008).
 static inline double erfinv(double x)
 {
@@ -106,6 +116,7 @@ UNARY(asinh)
 UNARY(acosh)
 UNARY(atanh)
 UNARY(sigmoid)
+UNARY(softplus)
 UNARY(erf)
 UNARY(erfc)
 UNARY(erfinv)

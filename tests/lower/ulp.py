@@ -61,6 +61,7 @@ UNARY: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "acosh": ((1, 10), (1, 10)),
     "atanh": ((-1, 1), (-1, 1)),
     "sigmoid": ((-110, 50), (-750, 50)),
+    "softplus": ((-110, 50), (-750, 50)),
     "erf": ((-4, 4), (-6, 6)),
     "erfc": ((-5, 11), (-6, 28)),
     "erfinv": ((-1, 1), (-1, 1)),
@@ -222,7 +223,7 @@ def write(errors: Mapping[str, Mapping[str, float]]) -> None:
         "ULP = {",
     ]
     for name in FUNCTIONS:
-        rounded = {grade: math.ceil(error * 100) / 100 for grade, error in errors[name].items()}
+        rounded = {grade: math.ceil(round(error * 100, 6)) / 100 for grade, error in errors[name].items()}
         pairs = ", ".join(f'"{grade}": {error}' for grade, error in rounded.items())
         lines.append(f'    "{name}": {{{pairs}}},')
     Path(accuracy.__file__).write_text("\n".join([*lines, "}", ""]))

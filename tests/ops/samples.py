@@ -291,7 +291,7 @@ SAMPLES: dict[str, Make] = {
     **dict.fromkeys(("tan", "asin", "acos", "atanh", "erfinv"), _unary(_inside)),
     **dict.fromkeys(("log2", "log10", "log1p"), _unary(_positive)),
     "acosh": _unary(_above_one),
-    **dict.fromkeys(("erf", "erfc"), _unary(np.asarray)),
+    **dict.fromkeys(("softplus", "erf", "erfc"), _unary(np.asarray)),
     "sum": _reduction,
     "max": _reduction,
     "min": _reduction,

@@ -49,6 +49,7 @@ def gradients(name: str, *points: Sequence[float], order: int = 1) -> list[list[
     ("name", "args", "expected"),
     [
         ("sigmoid", (0.0, INF, -INF, 800.0, -800.0, -40.0), (0.5, 1, 0, 1, 0, 4.248354255291589e-18)),
+        ("softplus", (0.0, INF, -INF, NAN, 800.0, -40.0), (math.log(2), INF, 0, NAN, 800, 4.248354255291589e-18)),
         ("erf", (0.0, INF, -INF, 0.5), (0, 1, -1, 0.5204998778130465)),
         ("erfc", (0.0, INF, -INF, 10.0), (1, 0, 2, 2.088487583762545e-45)),
         ("erfinv", (0.0, 1.0, -1.0, 1.5, 0.5), (0, INF, -INF, NAN, 0.4769362762044699)),
@@ -136,7 +137,8 @@ def test_gradients_keep_their_digits() -> None:
     ("name", "points"),
     [
         *((n, ORDINARY) for n in ("sin", "cos", "exp2", "expm1", "sinh", "cosh", "log1p", "sigmoid", "erf", "erfc")),
-        *((n, (*ORDINARY, *FAR)) for n in ("sigmoid", "erf", "erfc", "atan", "asinh", "tanh", "sin", "cos")),
+        *((n, (*ORDINARY, *FAR)) for n in ("sigmoid", "softplus", "erf", "erfc", "atan", "asinh", "tanh")),
+        *((n, (*ORDINARY, *FAR)) for n in ("sin", "cos")),
         *((n, (-1e4, *ORDINARY)) for n in ("exp", "exp2", "expm1")),
         *((n, (-0.999, -0.5, 0.0, 0.5, 0.999)) for n in ("asin", "acos", "atanh", "erfinv", "tan")),
         *((n, (1e-3, 1.0, 50.0, 1e100)) for n in ("log2", "log10", "log", "sqrt")),

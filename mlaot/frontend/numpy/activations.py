@@ -30,7 +30,7 @@ def _of_floats(op: Op) -> Callable[[Any], Any]:
         return Tensor(op(node if node.type.dtype.kind == "f" else cast(node, f64)))
 
     function.__name__ = op.name
-    function.__doc__ = f"``{op.name}``, element by element."
+    function.__doc__ = f"Compute {op.doc}, element by element."
     return function
 
 
@@ -38,6 +38,7 @@ erf = _of_floats(trans.erf)
 erfc = _of_floats(trans.erfc)
 erfinv = _of_floats(trans.erfinv)
 sigmoid = _of_floats(trans.sigmoid)
+softplus = _of_floats(trans.softplus)
 
 
 def relu(x: Any) -> Any:
@@ -57,11 +58,6 @@ def gelu(x: Any, approximate: bool = False) -> Any:
 def silu(x: Any) -> Any:
     """``x * sigmoid(x)``."""
     return x * sigmoid(x)
-
-
-def softplus(x: Any) -> Any:
-    """``log(1 + exp(x))``, without overflow."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def _largest(x: Any, axis: Any) -> Any:

@@ -70,8 +70,8 @@ def logit(x: Node) -> Node:
 
 
 def log_expit(x: Node) -> Node:
-    """``log(sigmoid(x))``: ``min(x, 0) - log1p(exp(-|x|))``."""
-    return ew.sub(ew.minimum(x, like(x, -0.0)), trans.log1p(ew.exp(ew.neg(ew.abs_(x)))))
+    """``log(sigmoid(x))``, without underflow."""
+    return ew.neg(trans.softplus(ew.neg(x)))
 
 
 def ndtr(x: Node) -> Node:

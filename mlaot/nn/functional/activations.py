@@ -82,7 +82,7 @@ def mish(input: Array) -> Array:
 def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """Compute ``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x`` is above ``threshold``."""
     scaled = input * beta
-    return np.where(scaled > threshold, input, np.log1p(np.exp(np.minimum(scaled, threshold))) / beta)
+    return np.where(scaled > threshold, input, functions.softplus(scaled) / beta)
 
 
 def softsign(input: Array) -> Array:
@@ -117,9 +117,8 @@ def hardswish(input: Array) -> Array:
 
 
 def logsigmoid(input: Array) -> Array:
-    """Compute ``-log(1 + exp(-x))``, with gradient 1/2 at 0."""
-    negative, positive = _negative_part(input), np.where(input > 0, input, 0.0)
-    return negative - np.log1p(np.exp(negative - positive))
+    """Compute ``-log(1 + exp(-x))``."""
+    return -functions.softplus(-input)
 
 
 def prelu(input: Array, weight: Array) -> Array:
