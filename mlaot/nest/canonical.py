@@ -22,6 +22,7 @@ from mlaot.nest.statements import (
     Slice,
     Statement,
     Store,
+    Transpose,
     map_own_expressions,
 )
 
@@ -91,6 +92,10 @@ class _Numbers:
             parts["var"] = Var(self.name(s.var.name), s.var.type)
         elif isinstance(s, Let | Mutable | Invoke | For):
             parts["var"] = self.bind(s.var)
+        elif isinstance(s, Transpose):
+            parts["name"] = f"v{self.count}"
+            self.count += 1
+            self.bound |= {var.name: f"{parts['name']}_{k}" for k, var in enumerate(s.vars)}
         elif isinstance(s, Alloc | Choose | Slice):
             self.arrays[s.array.name] = f"a{len(self.arrays)}"
             size = self.polynomial(s.array.size) if isinstance(s, Alloc) else 0

@@ -34,6 +34,7 @@ from mlaot.nest.statements import (
     Sort,
     Statement,
     Store,
+    Transpose,
     While,
 )
 
@@ -279,6 +280,15 @@ class Compiler:
             ranks = np.unique(row, return_inverse=True)[1]
             order = np.argsort(-ranks if s.descending else ranks, kind="stable")
             target[place + low : place + high] = row[order[low:high]]
+
+        return run
+
+    def transpose_(self, s: Transpose) -> Execute:
+        rows, columns = [*map(self.expression, s.rows)], s.vars
+
+        def run(names: Names) -> None:
+            square = np.stack([row(names) for row in rows])
+            names.update({var.name: square[:, k].copy() for k, var in enumerate(columns)})
 
         return run
 

@@ -168,6 +168,19 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class Transpose:
+    """Bind the columns of a square, whose ``rows`` are as many vectors as each has lanes, to ``name_0`` and so on."""
+
+    name: str
+    rows: tuple[Expr, ...]
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The columns, as vectors."""
+        return tuple([Var(f"{self.name}_{k}", row.type) for k, row in enumerate(self.rows)])
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """Prefetch the cache line of an element."""
 
@@ -237,6 +250,7 @@ OfKernels = (
     | Slice
     | Invoke
     | Sort
+    | Transpose
     | Prefetch
     | Break
 )
@@ -356,6 +370,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         count = () if statement.count is None else (statement.count,)
         return Index(statement.step), *count, statement.index, statement.value
     result = tuple([getattr(statement, name) for name in EXPRESSIONS.get(type(statement), ())])
+    if isinstance(statement, Transpose):
+        return statement.rows
     if isinstance(statement, Point):
         return (Index(statement.offset),)
     if isinstance(statement, Run):
@@ -384,9 +400,11 @@ def all_expressions(body: Iterable[Statement]) -> Iterator[Expr]:
             yield from subexpressions(x)
 
 
-def bound_variable(statement: Statement) -> Var | None:
-    """Return the variable that a statement binds in the block where it stands."""
-    return statement.var if isinstance(statement, Let | Mutable | Invoke) else None
+def bound_variables(statement: Statement) -> tuple[Var, ...]:
+    """Return the variables that a statement binds in the block where it stands."""
+    if isinstance(statement, Transpose):
+        return statement.vars
+    return (statement.var,) if isinstance(statement, Let | Mutable | Invoke) else ()
 
 
 def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None = None) -> set[str]:
@@ -407,8 +425,7 @@ def free_variables(body: Iterable[Statement], cache: dict[int, set[str]] | None 
             if id(inner) not in cache:
                 cache[id(inner)] = free_variables(inner, cache)
             used |= cache[id(inner)] - inside - own
-        var = bound_variable(statement)
-        inside |= {var.name} if var is not None else set()
+        inside |= {var.name for var in bound_variables(statement)}
     return used
 
 
@@ -423,8 +440,10 @@ def _map_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Stat
     return replace(statement, **parts) if parts else statement
 
 
-def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Expr]:
+def map_own_expressions(statement: Statement, change: Callable[[Expr], Expr]) -> dict[str, Any]:
     """Apply ``change`` to the expressions of a statement; return the results by the names of their fields."""
+    if isinstance(statement, Transpose):
+        return {"rows": tuple(map(change, statement.rows))}
     names = EXPRESSIONS.get(type(statement), ())
     return {name: change(x) for name in names if (x := getattr(statement, name)) is not None}
 
@@ -475,7 +494,7 @@ def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
 
 def _live_block(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
     """Return the live statements of a block, whose variables hide those of equal names outside."""
-    own = {var.name for s in body if (var := bound_variable(s)) is not None}
+    own = {var.name for s in body for var in bound_variables(s)}
     kept = _live(body, used - own, cache)
     if id(body) not in cache:
         cache[id(body)] = free_variables(body, cache)

@@ -10,7 +10,8 @@
 
 A first assignment binds a variable, one with a type declares a mutable one, further ones assign to it. ``x[i:8]`` are
 eight elements side by side, ``x[i:8:n]`` are ``n`` elements apart, ``x[i:8, k]`` the first ``k`` of them; ``x[i, ...]``
-is in a padded row. ``w: f32[4096, panels(64, 64, 16)]`` is a matrix that lies in panels.
+is in a padded row. ``s = transpose(..)`` binds the columns ``s_0`` and so on. ``w: f32[4096, panels(64, 64, 16)]`` is
+a matrix that lies in panels.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from mlaot.nest.statements import (
     Sort,
     Statement,
     Store,
+    Transpose,
     While,
 )
 
@@ -130,6 +132,8 @@ def _lines(s: Statement, depth: int) -> list[str]:
         target, source = f"{s.target.name}[{expression_text(s.place)}]", f"{s.source.name}[{expression_text(s.index)}]"
         numbers = ", ".join(map(expression_text, (s.step, s.count, s.low, s.high)))
         return [f"{'sort_descending' if s.descending else 'sort'}({target}, {source}, {numbers})"]
+    if isinstance(s, Transpose):
+        return [f"{s.name} = transpose({', '.join(map(expression_text, s.rows))})"]
     if isinstance(s, Prefetch):
         return [f"prefetch({s.array.name}[{expression_text(s.index)}])"]
     return ["break"]
@@ -294,6 +298,10 @@ class _Reader:
             self.variables[name] = INDEX
             target_array = self.arrays[ast.unparse(args[3])]
             return Invoke(Var(name, INDEX), ast.unparse(args[0]), source, at, count, target_array)
+        if function == "transpose":
+            square = Transpose(name, tuple(map(self.expression, args)))
+            self.variables |= {var.name: var.type for var in square.vars}
+            return square
         x = self.expression(value)
         if name in self.mutable:
             return Assign(Var(name, self.variables[name]), x)

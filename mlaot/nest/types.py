@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mlaot.nest.expressions import BOOL, COMPARISONS, INDEX, Call, Expr, Load, ValueType, Var, mask_of, subexpressions
+from mlaot.nest.expressions import (
+    BOOL,
+    COMPARISONS,
+    INDEX,
+    Call,
+    Expr,
+    Load,
+    ValueType,
+    Var,
+    is_float,
+    mask_of,
+    subexpressions,
+)
 from mlaot.nest.expressions import variables as variables_of
 from mlaot.nest.statements import (
     Alloc,
@@ -21,8 +33,10 @@ from mlaot.nest.statements import (
     Sort,
     Statement,
     Store,
+    Transpose,
     While,
     bodies,
+    bound_variables,
 )
 from mlaot.nest.statements import expressions as expressions_of
 
@@ -37,7 +51,9 @@ CONVERSIONS = ("cast", "bitcast", "convert")  # between numbers, lane by lane
 
 def check_types(nest: Nest) -> None:
     """Raise an AssertionError for a variable out of its scope or a value whose type is not the one that is needed."""
-    inside = {s.var.name for s in _all(nest.body) if isinstance(s, Let | Mutable | Invoke | For)}
+    statements = _all(nest.body)
+    inside = {var.name for s in statements for var in bound_variables(s)}
+    inside |= {s.var.name for s in statements if isinstance(s, For)}
     _Types(nest, inside).body(nest.body, {}, {a.name: a.dtype for a in nest.params})
 
 
@@ -66,10 +82,10 @@ class _Types:
             own = {s.var.name: INDEX} if isinstance(s, For) else {}
             for inner in bodies(s):
                 self.body(inner, variables | own, arrays)
-            if isinstance(s, Let | Mutable | Invoke):
-                self.need(s.var.name not in changing or isinstance(s, Mutable), s, f"{s.var.name} is bound twice")
-                variables[s.var.name] = s.var.type
-            elif isinstance(s, Alloc | Slice | Choose):
+            for var in bound_variables(s):
+                self.need(var.name not in changing or isinstance(s, Mutable), s, f"{var.name} is bound twice")
+                variables[var.name] = var.type
+            if isinstance(s, Alloc | Slice | Choose):
                 arrays[s.array.name] = s.array.dtype
 
     def statement(self, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
@@ -90,6 +106,9 @@ class _Types:
             missing = [a.name for a in (s.source, s.target) if arrays.get(a.name) != s.target.dtype]
             self.need(not missing, s, f"there is no {s.target.dtype} {missing}")
             self.need(all(x.type == INDEX for x in expressions_of(s)), s, "a place is no number of elements")
+        elif isinstance(s, Transpose):
+            alike = {x.type for x in s.rows} == {ValueType(s.rows[0].type.dtype, len(s.rows))}
+            self.need(alike and is_float(s.rows[0].type.dtype), s, "rows are no square of floats")
         elif isinstance(s, Choose):
             missing = [a.name for a in (s.source, s.other) if arrays.get(a.name) != s.array.dtype]
             self.need(not missing, s, f"there is no {s.array.dtype} {missing}")

@@ -120,6 +120,7 @@ class _Ranges:
         self.disjoint = disjoint
         self.dims = dims
         self.unsized: set[str] = set()  # arrays of unknown sizes
+        self.digits: dict[tuple[int, int], tuple[_Use, int | None, _Digits | None]] = {}
         self.cache: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
@@ -280,13 +281,17 @@ class _Ranges:
     def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
         """Check that no round of a parallel loop uses what another one writes."""
         self.check_carried(loop.body, set(), loop)
+        doubtful: dict[str, dict[int, _Use]] = {}
         for written in uses:
             if not written.written:
                 continue
             for other in uses:
-                same = other.array.name == written.array.name
-                if same and not self.differ(written, other, depth) and self.share_elements(written, other, depth):
-                    self.fail(f"rounds over {loop.var.name} share elements of {other.array.name}", other.statement)
+                if other.array.name == written.array.name and not self.differ(written, other, depth):
+                    doubtful.setdefault(other.array.name, {}).update({id(written): written, id(other): other})
+        for name, pairs in doubtful.items():
+            shared = self.shared_element([*pairs.values()], depth)
+            if shared is not None:
+                self.fail(f"rounds over {loop.var.name} share elements of {name}", shared.statement)
 
     def check_carried(self, body: Body, own: set[str], loop: For) -> None:
         """Check that no round changes a variable from outside of the loop."""
@@ -299,15 +304,30 @@ class _Ranges:
             for inner in bodies(s):
                 self.check_carried(inner, own, loop)
 
-    def share_elements(self, a: _Use, b: _Use, depth: int) -> bool:
-        """Whether two uses are of one element in different rounds, where the rounds are few enough to try all."""
-        rounds_by_element = [self.elements_of(use, depth) for use in (a, b)]
-        if not rounds_by_element[0] or not rounds_by_element[1]:
-            return False
-        return any(
-            len(rounds | rounds_by_element[0].get(element, rounds)) > 1
-            for element, rounds in rounds_by_element[1].items()
-        )
+    def shared_element(self, uses: Sequence[_Use], depth: int) -> _Use | None:
+        """Return a use of an element that is written in another round, where rounds are few enough to try all."""
+        written: dict[int, set[int]] = {}
+        for use in uses:
+            if use.written:
+                for element, rounds in (self.elements_of(use, depth) or {}).items():
+                    written[element] = written.get(element, set()) | rounds
+        for use in uses:
+            for element, rounds in (self.elements_of(use, depth) or {}).items():
+                if len(written.get(element, rounds) | rounds) > 1:
+                    return use
+        return None
+
+    def slope_and_digits(self, use: _Use, depth: int) -> tuple[int | None, _Digits | None]:
+        """Return how far a round of the loop at ``depth`` moves a use, and its elements in the rounds inside of it.
+
+        What is unknown is None.
+        """
+        key = id(use), depth
+        if key not in self.digits:
+            assert use.first is not None
+            slope = slope_of(use.first, use.scope.loops[depth].loop.var.name)
+            self.digits[key] = use, slope, _digits(self, use, depth)
+        return self.digits[key][1:]
 
     def elements_of(self, use: _Use, depth: int) -> dict[int, set[int]] | None:
         """Return the elements of a use with the rounds of the loop at ``depth`` that use them; None if too many."""
@@ -349,15 +369,13 @@ class _Ranges:
         """
         if a.first is None or b.first is None or a.scope.guarded or b.scope.guarded:
             return True
-        name = a.scope.loops[depth].loop.var.name
-        slopes = [slope_of(x.first, name) for x in (a, b) if x.first is not None]
+        slopes, digits = zip(*[self.slope_and_digits(x, depth) for x in (a, b)], strict=True)
         if None in slopes:
             return True
         if slopes[0] != slopes[1]:
             return False
         around = a.scope.loops[depth]
         rounds = self.extreme(around.high + around.low * -1, a.scope.loops[:depth], largest=True)
-        digits = [_digits(self, x, depth) for x in (a, b)]
         if rounds is None or digits[0] is None or digits[1] is None:
             return True
         own = abs(slopes[0] or 0) * around.loop.step

@@ -17,7 +17,7 @@ from mlaot.ir.dims import Expr as Polynomial
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import FULL_VECTOR, HALVES, Array, Call, Const, Expr, Index, Load, ValueType, Var, is_float
 from mlaot.nest.reductions import BY_LANES
-from mlaot.nest.statements import Assign, Invoke, Point, Run, Sort, Store
+from mlaot.nest.statements import Assign, Invoke, Point, Run, Sort, Store, Transpose
 
 # C types of values; halves are converted to float when they are loaded.
 C_NAMES = {
@@ -269,6 +269,10 @@ class Speller:
         rows = [self.pointer(s.target, s.place), self.pointer(s.source, s.index)]
         numbers = [*map(self, (s.step, s.count, s.low, s.high)), "-1" if s.descending else "0"]
         return self.function(f"sort_{s.target.dtype}", [*rows, *numbers])[0]
+
+    def transpose(self, s: Transpose) -> str:
+        """Return the call that transposes a square in place."""
+        return self.function(f"transpose_{self.suffix(s.rows[0].type)}", [s.name])[0]
 
     def point(self, s: Point) -> tuple[str, str, str, str]:
         """Return the type, the name, the address and the description of an entry's array."""

@@ -34,7 +34,7 @@ GENERIC = {
     *("nearest_inside", "round_f16", "round_bf16", "rounded"),
 }
 FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
-VECTOR = {"lane", "store_mask", "any", "even", "odd", *BY_LANES, *FOLD}  # of floats
+VECTOR = {"lane", "store_mask", "any", "even", "odd", "transpose", *BY_LANES, *FOLD}  # of floats
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
     *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
@@ -228,7 +228,27 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
         "folded": lambda start: join(i + start for i in range(2 * lanes) if i % (2 * half) < half),
         "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],
         "swapped": lambda n, half: join(i ^ half for i in range(n)),
+        "transposition": lambda: [
+            [(a, b, join(places)) for a, b, places in rows] for rows in _transposition(lanes, 128 // bits)
+        ],
     }
+
+
+def _transposition(lanes: int, part: int) -> list[list[tuple[int, int, list[int]]]]:
+    """Return the steps that transpose a square of ``lanes`` rows: for each new row, two old ones and lanes of them.
+
+    First the square's parts of ``part`` lanes, 16 bytes, change places; then each is transposed by interleaving its
+    rows, which every CPU does by one instruction a row.
+    """
+    steps = []
+    for half in [lanes >> i for i in range(1, lanes.bit_length()) if lanes >> i >= part]:
+        near = [i if not i & half else lanes + i - half for i in range(lanes)]
+        far = [i + half if not i & half else lanes + i for i in range(lanes)]
+        steps.append([(k, k + half, near) if not k & half else (k - half, k, far) for k in range(lanes)])
+    lower = [i // part * part + i % part // 2 + lanes * (i % 2) for i in range(lanes)]
+    upper = [i + part // 2 for i in lower]
+    zipped = [(k // part * part + k % part // 2, upper if k % 2 else lower) for k in range(lanes)]
+    return steps + [[(first, first + part // 2, places) for first, places in zipped]] * (part.bit_length() - 1)
 
 
 def _combine(family: str, suffix: str) -> str:

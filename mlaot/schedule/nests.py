@@ -26,6 +26,7 @@ from mlaot.schedule.blocks import resolve_row_choices
 from mlaot.schedule.collapse import collapse
 from mlaot.schedule.jam import is_around, is_strided, jam
 from mlaot.schedule.machine import Machine
+from mlaot.schedule.squares import read_squares
 from mlaot.schedule.tiles import tile
 from mlaot.schedule.tuning import STAGE_LINES_SEVERAL, SUM_CHAINS, UNROLLED_NUMBERS
 from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLoop, width_of
@@ -35,7 +36,7 @@ def schedule_nest(nest: Nest, machine: Machine) -> Nest:
     """Return ``nest`` as ``machine`` runs it."""
     if nest.is_tiled:
         return tile(nest, machine)
-    body = collapse(resolve_row_choices(nest.body, machine))
+    body = read_squares(collapse(resolve_row_choices(nest.body, machine)), machine)
     return replace(nest, body=eliminate_dead_code(_unroll(_vectorize_body(body, machine))))
 
 

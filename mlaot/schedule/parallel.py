@@ -26,7 +26,7 @@ from mlaot.nest.statements import (
     Statement,
     Store,
     bodies,
-    bound_variable,
+    bound_variables,
     walk,
 )
 from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
@@ -114,7 +114,7 @@ def work(body: Body, own: frozenset[str] = frozenset()) -> Dim:
     ``own`` are the variables that are bound around it; a loop between ends that depend on these has nominal rounds.
     """
     total: Dim = 0
-    own |= {var.name for s in body if (var := bound_variable(s)) is not None}
+    own |= {var.name for s in body for var in bound_variables(s)}
     for i, s in enumerate(body):
         if isinstance(s, Let | Mutable | Assign | Store):
             lanes = s.value.type.lanes

@@ -104,6 +104,8 @@ BLOCKED_GROWTH = 1.4
 CONSTANTS_GROWTH = 1.3
 # Bytes of a row that is kept on the stack for a later stage, at most. Not measured.
 STACK_ROW_BYTES = 4096
+# Statements that are written out for all lanes of a square that is read across rows. Not measured.
+SQUARE_STATEMENTS = 128
 # Elements of a row below which its elements may be scattered. Not measured.
 SCATTERED_ELEMENTS = 8
 

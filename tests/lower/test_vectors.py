@@ -125,6 +125,11 @@ def source(isa: Machine) -> str:
             function(f"select_{t}", parameters, "(void)n; " + store(f"select_{t}({value} > 0, {value}, splat_{t}(9))"))
         function(f"lane_{v}", f"ptrdiff_t n, {c} *y", f"store_{v}(y, lane_{v}(n));")
         function(f"any_{v}", f"const {c} *x", f"const {m} mask = load_{v}(x) > 0; return any_{v}(mask);", "int")
+        n = lanes(isa, dtype)
+        body = " ".join(f"square[{i}] = load_{v}(x + {i * n});" for i in range(n))
+        body = f"{v} square[{n}]; {body} transpose_{v}(square); "
+        body += " ".join(f"store_{v}(y + {i * n}, square[{i}]);" for i in range(n))
+        function(f"transpose_{v}", f"const {c} *x, {c} *y", body)
     for dtype in NUMBERS:
         c, v = MEMORY[dtype], f"{dtype}v"
         copy = f"ptrdiff_t n, ptrdiff_t stride, const {c} *x, {c} *y"
@@ -334,6 +339,15 @@ def test_lanes(library: Library, dtype: str) -> None:
         assert library.call(f"any_{dtype}v", alone) != 0
     library.call(f"lane_{dtype}v", 5, out)
     np.testing.assert_array_equal(out, np.arange(5, 5 + n))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_transpose(library: Library, dtype: str) -> None:
+    n = lanes(library.isa, dtype)
+    x = np.arange(n * n, dtype=NUMPY[dtype]).reshape(n, n)
+    out = np.empty_like(x)
+    library.call(f"transpose_{dtype}v", x, out)
+    np.testing.assert_array_equal(out, x.T)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
