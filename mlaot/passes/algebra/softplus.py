@@ -15,7 +15,6 @@ The tanh of a softplus, as in Mish (Misra, 2019), takes one exponential alone: t
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from mlaot.ir import Graph, Node
@@ -53,9 +52,11 @@ def log_of_sigmoid(node: Node) -> Node | None:
 
 def sum_of_branches(node: Node) -> Node | None:
     """relu(x) + softplus(-abs(x)) => softplus(x)"""
-    for first, second in itertools.permutations((a.find() for a in node.args), 2):
-        x = _inside(first, ew.relu)
-        if x is not None and _inside(second, tr.softplus, ew.neg, ew.abs_) is x:
+    if len(node.args) != 2:
+        return None
+    for i in (0, 1):
+        x = _inside(node.arg(i), ew.relu)
+        if x is not None and _inside(node.arg(1 - i), tr.softplus, ew.neg, ew.abs_) is x:
             return tr.softplus(x)
     return None
 
