@@ -18,6 +18,13 @@ from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 os.environ["MLAOT_CACHE"] = "off"  # what is measured is made, also by the compiler
+# Where mlaot is kept to what CPUs with AVX2 alone have, so are the peers that can be: PyTorch's own kernels, MKL, and
+# oneDNN inside of PyTorch and OpenVINO. onnxruntime has no such switch. They read it as they are imported.
+PEERS_INSTRUCTIONS = {
+    "v3": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+for variable, value in PEERS_INSTRUCTIONS.get(os.environ.get("MLAOT_ISA", ""), {}).items():
+    os.environ.setdefault(variable, value)
 
 
 def build(

@@ -10,7 +10,8 @@
 A case is a small network in the names that ``torch.nn`` and ``mlaot.nn`` share: an op with what stands beside it, a
 bias, an activation, a residual. PyTorch runs it, and exports it to ONNX for the other runtimes; mlaot gets it through
 ``mlaot.nn`` (``nn``), as that ONNX file (``onnx``) and as the module of PyTorch (``torch``). All outputs are compared
-with PyTorch's first. One core and one thread for all; they take turns, and the best of their short rounds counts.
+with PyTorch's first. One core and one thread for all; they take turns, and the best of their short rounds counts. With
+``MLAOT_ISA=v3`` PyTorch and OpenVINO are kept to AVX2 as well; onnxruntime uses all that the CPU has.
 
 ``limit`` is the least time that the arithmetic and the bytes of the case can take on this core (``limits.py``). The
 table has the cases that are the worst by ratio to the best peer, and then by distance from the limit.
@@ -411,14 +412,14 @@ Call = Callable[[], Any]
 
 
 def torch_call(network: Any, x: Array) -> Call:
-    """PyTorch, eager."""
+    """PyTorch, eager; what it leaves as a view is copied, as the others deliver arrays."""
     import torch
 
     tensor = torch.from_numpy(x)
 
     def call() -> Any:
         with torch.inference_mode():
-            return network(tensor)
+            return network(tensor).contiguous()
 
     return call
 
@@ -632,12 +633,16 @@ def main() -> None:
     parser.add_argument("--read", metavar="FILE", help="show these results; measure nothing")
     parser.add_argument("--picture", metavar="FILE", help="draw an SVG of the results")
     options = parser.parse_args()
+    try:
+        chosen_names = re.compile(options.only)
+    except re.error as error:
+        parser.error(f"--only {options.only!r} is no regular expression: {error}")
     before = {row.name: row for row in read(options.before)} if options.before else {}
     if options.read:
         rows = read(options.read)
     else:
         part, parts = map(int, options.part.split("/"))
-        chosen = [case for case in cases() if re.search(options.only, case.name)][part::parts]
+        chosen = [case for case in cases() if chosen_names.search(case.name)][part::parts]
         if options.list:
             out("\n".join(case.name for case in chosen))
             out(len(chosen), "cases")
