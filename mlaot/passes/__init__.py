@@ -51,6 +51,7 @@ from mlaot.passes.layout.split_batches import split_batches
 from mlaot.passes.layout.spread_convolution import spread_convolution
 from mlaot.passes.layout.transposed_gather import transposed_gather
 from mlaot.passes.layout.transposed_operands import transposed_operands
+from mlaot.passes.layout.widen_groups import widen_groups
 from mlaot.passes.raising.add_batch import add_batch
 from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
@@ -82,8 +83,9 @@ PRODUCTS: Passes = (
 )
 # Values that depend on constants and weights are computed at build; weights are laid out as kernels read them.
 FROZEN: Passes = (
-    *(one_hot_gather, freeze, blocked_layout, spread_convolution, transposed_gather, reciprocal),
-    *(fold_constants, simplify, canonical_order, sorted_values, quantize, winograd, split_gates, unused_weights),
+    *(one_hot_gather, freeze, widen_groups, sink_reshapes, blocked_layout, spread_convolution, transposed_gather),
+    *(reciprocal, fold_constants, simplify, canonical_order, sorted_values, quantize, winograd, split_gates),
+    unused_weights,
 )
 # Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)

@@ -102,6 +102,8 @@ PADDING_GROWTH = 1.3
 BLOCKED_GROWTH = 1.4
 # How many times their size constants may take if each product has them in the layout that it reads best. Not measured.
 CONSTANTS_GROWTH = 1.3
+# Narrow groups of channels that become one, at most: as many products are computed for each that is needed.
+WIDENED_GROUPS = 4
 # Bytes of a row that is kept on the stack for a later stage, at most. Not measured.
 STACK_ROW_BYTES = 4096
 # Statements that are written out for all lanes of a square that is read across rows. Not measured.

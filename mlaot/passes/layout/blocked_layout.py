@@ -20,7 +20,8 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
 A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up
-to a multiple of 16 adds at most a third; a value starts it where convolutions behind it gain more. Where rounding adds
+to a multiple of 16 adds at most a third; one of single elements does where all products behind it sum its channels; a
+value starts it where convolutions behind it gain more. Where rounding adds
 too much work to all convolutions together, as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
@@ -157,12 +158,26 @@ def _convolutions(graph: Graph, is_fixed: IsFixed) -> Iterator[_Windowed]:
         yield _Windowed(node, window, sizes, produced, read, shared, labels, out)
 
 
-def _before_products(graph: Graph, is_fixed: IsFixed) -> set[Node]:
-    """Return the nodes whose values reach a product with fixed weights, which can read them in blocks."""
-    found: set[Node] = set()
+def _starts(graph: Graph, is_fixed: IsFixed) -> set[Node]:
+    """Return the products that start the layout where a product with fixed weights follows, which can read blocks.
+
+    They have windows or groups, or are in chains.
+    """
+    before: set[Node] = set()
     for node in reversed([*graph.nodes()]):
-        if node in found or (node.op is red.contract and split_product(node, is_fixed)):
-            found.update(a.find() for a in node.args)
+        if node in before or (node.op is red.contract and split_product(node, is_fixed)):
+            before.update(a.find() for a in node.args)
+    chains, found = _chains(graph, is_fixed), set[Node]()
+    for node in graph.nodes():
+        operands = split_product(node, is_fixed) if node.op is red.contract else None
+        if operands is None:
+            continue
+        x, _, labels, weight_labels, out = operands
+        if window_of(x) is not None:
+            is_grouped = any(c in out and c in labels for c in weight_labels)
+            found |= {node} if is_grouped or node in before else set()
+        elif node in chains and node in before:
+            found.add(node)
     return found
 
 
@@ -179,6 +194,51 @@ def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[No
             x = conv.window.arg(0)
             found[x.arg(0) if x.op is st.pad else x] = axis
     return found
+
+
+def _chains(graph: Graph, is_fixed: IsFixed) -> set[Node]:
+    """Return the products, without windows, whose channels come before other axes and are what products behind sum.
+
+    These are convolutions of one element. Vectors along channels would be scattered in plain results.
+    """
+    users, chains = graph.users(), set[Node]()
+    summed: dict[Node, set[int]] = {}  # the axes of each value along which all products behind it sum
+
+    def leads_to_sums(user: Node, i: int, axis: int) -> bool:
+        axes = user.op.axes.of(user) if user.op.axes is not None else None
+        if axes is None or axes.args[i][axis] in axes.whole:
+            return True
+        label = axes.args[i][axis]
+        if label in axes.result:
+            return user.op is not red.contract and axes.result.index(label) in summed[user]
+        if user.op is not red.contract:
+            return True
+        produced = [n for n, c in enumerate(axes.result) if c not in axes.args[i]]
+        return split_product(user, is_fixed) is not None and len(produced) == 1 and produced[0] in summed[user]
+
+    for node in reversed([*graph.nodes()]):
+        uses = [(user, i) for user in dict.fromkeys(users[node]) for i, a in enumerate(user.args) if a.find() is node]
+        axes = range(0 if isinstance(node.type, TupleType) else node.type.rank)
+        summed[node] = {axis for axis in axes if all(leads_to_sums(user, i, axis) for user, i in uses)}
+        operands = split_product(node, is_fixed) if node.op is red.contract else None
+        if operands is not None and window_of(operands[0]) is None:
+            _, _, labels, weight_labels, out = operands
+            produced = [n for n, c in enumerate(out[:-1]) if c in weight_labels and c not in labels]
+            if any(n in summed[node] for n in produced):
+                chains.add(node)
+    return chains
+
+
+def _cuts_padding(node: Node, is_fixed: IsFixed) -> bool:
+    """Tell whether a slice leaves out what a product makes of zeros that weights were padded by (widen_groups.py)."""
+    merged = node.arg(0) if node.op is st.slice_ else node
+    product = merged.arg(0) if merged.op is st.reshape else node
+    operands = split_product(product, is_fixed) if product.op is red.contract else None
+    if operands is None:
+        return False
+    w = operands[1].arg(0) if operands[1].op is st.reshape else operands[1]
+    cut = [(a, b) for a, b in zip(merged.type.shape, node.type.shape, strict=True) if a != b]
+    return w.op is st.pad and cut == [(w.type.shape[0], w.arg(0).type.shape[0])]
 
 
 def _is_transformed(conv: _Windowed, axis: int, tiles: tuple[int, ...]) -> bool:
@@ -260,14 +320,16 @@ class _Layout:
 
     def choose(self, tiles: tuple[int, ...]) -> None:
         """Convert the graph; ``tiles``: those that Winograd's transforms may have."""
-        before_products = _before_products(self.graph, self.is_fixed)
+        starts = _starts(self.graph, self.is_fixed)
         sources = _sources(self.graph, self.is_fixed, tiles)
+        without_padding = {node for node in self.graph.nodes() if _cuts_padding(node, self.is_fixed)}
         for old in self.graph.nodes():
             node = self.graph.add(old.op, old.args, old.attrs)
             better: Node | Blocked | None = None
             if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
-                better = self.convert(node, may_start=old in before_products)
+                better = self.convert(node, may_start=old in starts)
             if isinstance(better, Blocked):
+                better = replace(better, filling=ZERO) if old in without_padding else better
                 plain = put_back(better)
                 if better.axis or better.node.type.rank > 2:  # a row of channels alone is in order as it lies
                     self.blocked[plain] = better
@@ -359,8 +421,7 @@ class _Layout:
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
         form = self.blocked.get(x)
-        is_grouped = any(c in out and c in labels for c in weight_labels)
-        if form is None and (window_of(x) is None or not (may_start or is_grouped)):
+        if form is None and not may_start:
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 
@@ -537,14 +598,37 @@ def _filling_through(node: Node, b: Blocked) -> Filling:
     return b.filling.union(*[_values(a.find()) for a in node.args[1:] if a.find().type.shape == ()])
 
 
+def _differs_along(node: Node) -> list[int]:
+    """Return the axes along which a slice leaves elements out."""
+    shapes = zip(node.arg(0).type.shape, node.type.shape, strict=True)
+    return [i for i, (before, after) in enumerate(shapes) if before != after]
+
+
+def _padded_to_a_block(node: Node, b: Blocked) -> Blocked | None:
+    """Convert zeros behind the channels that the last block holds already."""
+    low, high, interior = (node.attrs[key] for key in ("low", "high", "interior"))
+    channels = node.type.shape[b.axis]
+    is_alone = not any(low) and not any(interior) and not any(d for i, d in enumerate(high) if i != b.axis)
+    if not isinstance(channels, int) or channels != b.channels + -b.channels % LANES:
+        return None
+    if not is_alone or number(node.arg(1)) != 0 or not b.added <= ZERO:
+        return None
+    return replace(b, channels=channels)
+
+
 def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
     """Convert a slice of whole blocks, or a reshape that makes groups of whole blocks."""
     b = b.lanes_last()
+    if node.op is st.pad:
+        return _padded_to_a_block(node, b)
     if node.op is st.slice_:
         start, size, step = ([*node.attrs[key]] for key in ("start", "size", "step"))
         channels, first = size[b.axis], start[b.axis]
-        if step[b.axis] != 1 or any(not isinstance(d, int) or d % LANES for d in (channels, first)):
+        if not isinstance(channels, int) or not isinstance(first, int) or step[b.axis] != 1 or first % LANES:
             return None
+        if channels % LANES:  # the last block is not filled any more
+            is_alone = first == 0 and in_blocks(channels) == b.channels and _differs_along(node) == [b.axis]
+            return replace(b, channels=channels, filling=UNKNOWN) if is_alone else None
         start[b.axis], size[b.axis] = first // LANES, channels // LANES
         part = st.slice_(b.node, start=(*start, 0), size=(*size, LANES), step=(*step, 1))
         return replace(b, node=part, channels=channels)

@@ -15,6 +15,8 @@ are; past other ops, only axes of one element do. Inputs that have such axes are
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlaot.ir import Graph, Node
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
@@ -29,10 +31,15 @@ from mlaot.passes.rewrite import Rule, rewrite
 
 def past_elementwise(node: Node) -> Node | None:
     """f(reshape(x), y) => reshape(f(x, y')), where y' holds the element of ``y`` for each of ``x``"""
+    return move_past_elementwise(node, _moves)
+
+
+def move_past_elementwise(node: Node, moves: Callable[[Node], bool]) -> Node | None:
+    """Apply ``past_elementwise`` to the reshapes that ``moves`` picks."""
     if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):
-        if _moves(a) and (args := _reshape_operands(node, a)) is not None:
+        if moves(a) and (args := _reshape_operands(node, a)) is not None:
             return st.reshape(node.op(*args, **node.attrs), shape=node.type.shape)
     return None
 

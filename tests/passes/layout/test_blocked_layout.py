@@ -156,6 +156,27 @@ def test_where_transforms_win_a_value_starts() -> None:
         assert ",16] " not in text and "winograd" not in text, net
 
 
+def test_chains_of_pointwise_convolutions() -> None:
+    """The first starts the layout, and the maximum over points keeps it; nothing is put back in between."""
+    net = nn.Sequential(nn.Conv1d(3, 32, 1), nn.ReLU(), nn.Conv1d(32, 64, 1), nn.ReLU())
+    text = body(net, BATCH, 3, 50, forward=lambda x: mlaot.max(net(x), -1))
+    assert "transpose" not in text and "f32[n,2,50,16]" in text and "f32[n,4,50,16]" in text
+
+
+class Mixer(nn.Module):
+    """Products along the points, and others along the channels (Tolstikhin et al., 2021)."""
+
+    def __init__(self) -> None:
+        self.points, self.channels, self.norm = conv(1, 32, 32, 1), linear(16, 16), nn.LayerNorm(16, **F64)
+
+    def forward(self, x: Any) -> Any:
+        return self.channels(self.norm(x + self.points(mlaot.relu(self.points(x)))))
+
+
+def test_products_along_other_axes_start_nothing() -> None:
+    check(Mixer(), BATCH, 32, 16, blocks=False)
+
+
 def test_one_image_behind_a_reshape() -> None:
     """The axis of the image is dropped behind the windows, wherever the lanes are: the transforms are there, too."""
     first, second = conv(2, 3, 32, 3, padding=1), conv(2, 32, 48, 3, padding=1)

@@ -1,0 +1,97 @@
+"""Narrow groups of convolutions as ones that fill blocks of channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import nn
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph
+from mlaot.lower.lower import lower
+from tests.compiled import AVAILABLE, Library
+
+from .test_blocked_layout import BATCH, F64, body, chain, check, conv, randomized, served, trained
+
+
+def products(graph: Graph) -> list[tuple[Any, ...]]:
+    """The shapes of the results of products."""
+    return [node.type.shape for node in graph.nodes() if node.op.name == "contract"]
+
+
+class Residual(nn.Module):
+    """A bottleneck whose middle has groups."""
+
+    def __init__(self, channels: int, groups: int) -> None:
+        self.inner = chain(conv(2, channels, channels, 1), nn.BatchNorm2d(channels, **F64), nn.ReLU())
+        self.middle = conv(2, channels, channels, 3, padding=1, groups=groups)
+        self.norm = nn.BatchNorm2d(channels, **F64)
+
+    def forward(self, x: Any) -> Any:
+        return mlaot.relu(x + self.norm(self.middle(self.inner(x))))
+
+
+NETS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "groups of 8": (lambda: chain(conv(2, 3, 32, 3), conv(2, 32, 32, 3, groups=4), nn.ReLU()), (3, 9, 9)),
+    "of 4": (lambda: chain(conv(2, 3, 48, 3), conv(2, 48, 48, 3, stride=2, padding=1, groups=12)), (3, 9, 9)),
+    "three of 8": (lambda: chain(conv(2, 3, 24, 3), conv(2, 24, 24, 3, groups=3), conv(2, 24, 16, 1)), (3, 9, 9)),
+    "seven of 8": (lambda: chain(conv(2, 3, 56, 1), nn.Sigmoid(), conv(2, 56, 56, 3, groups=7)), (3, 6, 6)),
+    "of 12": (lambda: chain(conv(2, 3, 48, 1), conv(2, 48, 48, 3, groups=4), nn.GELU()), (3, 6, 6)),
+    "of 24": (lambda: chain(conv(2, 3, 48, 1), conv(2, 48, 48, 3, groups=2), conv(2, 48, 48, 1)), (3, 6, 6)),
+    "more are made": (lambda: chain(conv(2, 3, 32, 1), conv(2, 32, 64, 3, groups=4)), (3, 6, 6)),
+    "one image": (lambda: chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=4)), (BATCH, 3, 6, 6)),
+    "along one axis": (lambda: chain(conv(1, 3, 32, 1), conv(1, 32, 32, 5, dilation=2, groups=4)), (3, 19)),
+    "along three": (lambda: chain(conv(3, 3, 32, 1), conv(3, 32, 32, (1, 3, 2), groups=4)), (3, 2, 5, 5)),
+    "residual": (lambda: chain(conv(2, 3, 40, 1), Residual(40, 5), Residual(40, 5)), (BATCH, 3, 6, 6)),
+    "plain input": (lambda: conv(2, 32, 32, 3, groups=4), (32, 6, 6)),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_values(name: str) -> None:
+    make, shape = NETS[name]
+    check(make(), *shape)
+
+
+def test_form() -> None:
+    """Two groups of 8 channels become one block of 16, and one that is half zeros; nothing is put back between."""
+    net = chain(nn.Conv2d(3, 24, 3), nn.Conv2d(24, 24, 3, groups=3), nn.ReLU(), nn.Conv2d(24, 32, 1))
+    text = body(net, BATCH, 3, 9, 9)
+    assert text.count("transpose(") == 1, "of the result"
+    assert "slice(" not in text and text.count("pad(") == 0
+    assert "f32[2,1,1,3,3,16,16]" in text
+
+
+@pytest.mark.parametrize("groups", [16, 2, 1])
+def test_other_groups_stay(groups: int) -> None:
+    """Those of two channels would take eight times the products; those of 16 fill a block already."""
+    net = chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=groups))
+    graph = served(randomized(net), 3, 6, 6)[0].graphs["forward"]
+    size = {16: (16, 2, 4, 4), 2: (2, 1, 4, 4, 16), 1: (2, 4, 4, 16)}[groups]
+    assert products(graph)[-1][1:] == size
+
+
+def test_zeros_make_nothing_of_channels_that_are_left_out() -> None:
+    """A sigmoid makes 1/2 of the zeros that were added; the next convolution must not see it."""
+    net = chain(conv(2, 3, 24, 1), conv(2, 24, 24, 3, groups=3), nn.Sigmoid(), conv(2, 24, 16, 3), nn.Flatten())
+    check(net, 3, 7, 7)
+
+
+def test_training_keeps_its_groups() -> None:
+    module = trained(chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=4)), BATCH, 3, 6, 6)
+    shapes = {node.type.shape for graph in module.graphs.values() for node in graph.nodes() if node.op.name != "const"}
+    assert (4, 8, 8, 3, 3) in shapes and (2, 16, 16, 3, 3) not in shapes
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_compiled(isa: str, tmp_path: Path) -> None:
+    net = randomized(chain(conv(2, 3, 24, 3), nn.ReLU(), conv(2, 24, 24, 3, stride=2, groups=3), conv(2, 24, 16, 1)))
+    module, graph, weights = served(net, BATCH, 3, 12, 12)
+    x = np.random.default_rng(2).normal(size=(3, 3, 12, 12))
+    expected = evaluate(graph, {"x": x, **weights})["out"]
+    found = Library({"m": lower(module)}, isa, tmp_path).call("m", "forward", {"x": x}, {"n": 3})["out"]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
