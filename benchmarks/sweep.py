@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,7 @@ def convolutions() -> Iterator[Case]:
         (128, 128, 3, 1, 1, 14), (256, 256, 3, 1, 1, 7), (24, 100, 1, 1, 1, 14), (64, 256, 1, 1, 1, 28),
         (512, 128, 1, 1, 1, 7), (5, 7, 3, 1, 1, 17), (17, 19, 3, 1, 1, 9), (3, 32, 7, 2, 1, 56), (32, 32, 3, 1, 32, 28),
         (96, 96, 5, 2, 96, 28), (144, 144, 3, 1, 144, 14), (64, 64, 3, 1, 4, 14), (16, 16, 5, 1, 1, 20),
+        (56, 56, 3, 1, 7, 14), (128, 128, 3, 1, 32, 14), (48, 48, 3, 2, 6, 28),
     )  # fmt: skip
     for (i, o, k, s, g, hw), batch in product(planes, (1, 2, 3, 8)):
         yield Case(
@@ -395,6 +396,12 @@ def feed_forward(nn: Any, width: int) -> Any:
     return residual(nn, *layers)
 
 
+def pointwise(nn: Any) -> Any:
+    """Points by layers that see one each, and their maximum, as in a PointNet."""
+    layers = [each for i, o in pairwise((3, 64, 128, 256)) for each in (nn.Conv1d(i, o, 1), nn.ReLU())]
+    return nn.Sequential(*layers, nn.AdaptiveMaxPool1d(1))
+
+
 def blocks() -> Iterator[Case]:
     for (c, r, hw), batch in product(((16, 4, 28), (96, 4, 28), (240, 10, 14), (1152, 48, 7)), (1, 4)):
         yield Case("excite", f"{c}/{r} {hw}", lambda nn, c=c, r=r: excite(nn, c, r), (batch, c, hw, hw))
@@ -402,6 +409,8 @@ def blocks() -> Iterator[Case]:
         yield Case("inverted residual", f"{c} {hw}", lambda nn, c=c: inverted(nn, c), (batch, c, hw, hw))
     for (c, hw), batch in product(((16, 28), (64, 28), (128, 14)), (1, 4)):
         yield Case("residual", f"{c} {hw}", lambda nn, c=c: basic(nn, c), (batch, c, hw, hw))
+    for points, batch in product((50, 512), (1, 4)):
+        yield Case("pointwise chain", f"3-64-128-256 {points}", pointwise, (batch, 3, points))
     for width, t, batch in product((64, 192), (1, 7, 64, 197), (1, 4)):
         yield Case("feed forward", f"{width} t{t}", lambda nn, width=width: feed_forward(nn, width), (batch, t, width))
 

@@ -214,8 +214,12 @@ def _sets(kernel: Contraction) -> int:
     """Return the number of sets of accumulators, which a single row with few lanes needs.
 
     A multiply-add waits ``latency`` cycles for the one before it into the same accumulator; sets are filled in turn
-    meanwhile. The number is the same for every tile and machine, so a row's sum does not depend on the rows beside it.
+    meanwhile. Where there are always many rows, such as the places of an image, these are filled instead. The number is
+    the same for every tile and machine, so a row's sum does not depend on the rows beside it.
     """
+    fixed = [axis.size for axis in kernel.out if axis.name in row_names(kernel) and isinstance(axis.size, int)]
+    if prod(fixed) >= tuning.NARROW_ROWS:
+        return 1
     lanes = next((axis.size for axis in kernel.out if axis.name == kernel.lanes), None)
     steps = kernel.summed[-1].size if kernel.summed else 0
     if not isinstance(lanes, int) or not isinstance(steps, int) or kernel.combine != "add" or kernel.groups:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlaot.printing.helpers import preamble
@@ -152,6 +152,7 @@ def test_places_have_the_bits_of_a_stable_sort(libraries: Callable[[str], ctypes
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
+@settings(deadline=None)
 @given(
     values=st.lists(st.floats(width=32), max_size=300)
     | st.lists(st.sampled_from([0.0, -0.0, np.nan, 1.0]), max_size=300),

@@ -10,8 +10,9 @@ The weights of neighbouring groups stand on the diagonal of w', between zeros:
     w[0] 0
     0    w[1]
 
-Groups of 8 channels take twice the products, but vectors along 16 channels (passes/layout/blocked_layout.py) compute
-them many times as fast as vectors along the taps of a window. What fills no whole group is padded. As with Winograd's
+Groups of 8 channels take twice the products, but vectors along 16 channels (passes/layout/blocked_layout.py). In plain
+values, vectors run along rows, which strides take apart; groups of more than a few channels are read from too many of
+these. Other groups stay as they are. What fills no whole group is padded. As with Winograd's
 transforms, an infinity or a nan makes nan of more than its own group. Only with frozen weights: w' is made at build.
 """
 
@@ -32,7 +33,7 @@ from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product
 from mlaot.passes.layout.blocked_layout import LANES, in_blocks, pad_axis, window_of
 from mlaot.passes.layout.sink_reshapes import move_past_elementwise
 from mlaot.passes.rewrite import rewrite
-from mlaot.schedule.tuning import WIDENED_GROUPS
+from mlaot.schedule.tuning import WIDENED_CHANNELS
 
 
 @pass_over("module", after=("freeze",))
@@ -103,7 +104,7 @@ def wider(node: Node, is_fixed: IsFixed) -> Node | None:
     groups, read, made = conv.size(conv.group), conv.size(conv.read), conv.size(conv.made)
     several = lcm(read, LANES) // read
     wide = -(-groups // several)
-    if not 1 < several <= WIDENED_GROUPS or several * made % LANES:
+    if several == 1 or several > _most(conv, read) or several * made % LANES:
         return None
     if any(in_blocks(groups * size) != wide * several * size for size in (read, made)):
         return None
@@ -117,6 +118,13 @@ def wider(node: Node, is_fixed: IsFixed) -> Node | None:
     shape = result.type.shape
     merged = st.reshape(result, shape=(*shape[: conv.axis], wide * several * made, *shape[conv.axis + 2 :]))
     return split_axis(st.part(merged, conv.axis, 0, groups * made), conv.axis, groups)
+
+
+def _most(conv: _Grouped, read: int) -> int:
+    """Return how many groups of ``read`` channels may become one, for as many times the products."""
+    if conv.window.attrs["strides"][-1] == 1:
+        return 2 if read > WIDENED_CHANNELS else 1
+    return 4 if read <= LANES else 2
 
 
 def is_cut(node: Node) -> bool:

@@ -23,31 +23,36 @@ def products(graph: Graph) -> list[tuple[Any, ...]]:
     return [node.type.shape for node in graph.nodes() if node.op.name == "contract"]
 
 
+def strided(*args: Any, **kwargs: Any) -> Any:
+    return conv(*args, stride=2, **kwargs)
+
+
 class Residual(nn.Module):
     """A bottleneck whose middle has groups."""
 
     def __init__(self, channels: int, groups: int) -> None:
         self.inner = chain(conv(2, channels, channels, 1), nn.BatchNorm2d(channels, **F64), nn.ReLU())
-        self.middle = conv(2, channels, channels, 3, padding=1, groups=groups)
+        self.middle = strided(2, channels, channels, 3, padding=1, groups=groups)
         self.norm = nn.BatchNorm2d(channels, **F64)
 
     def forward(self, x: Any) -> Any:
-        return mlaot.relu(x + self.norm(self.middle(self.inner(x))))
+        return mlaot.relu(x[:, :, ::2, ::2] + self.norm(self.middle(self.inner(x))))
 
 
 NETS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "groups of 8": (lambda: chain(conv(2, 3, 32, 3), conv(2, 32, 32, 3, groups=4), nn.ReLU()), (3, 9, 9)),
+    "groups of 8": (lambda: chain(conv(2, 3, 32, 3), strided(2, 32, 32, 3, groups=4), nn.ReLU()), (3, 9, 9)),
     "of 4": (lambda: chain(conv(2, 3, 48, 3), conv(2, 48, 48, 3, stride=2, padding=1, groups=12)), (3, 9, 9)),
-    "three of 8": (lambda: chain(conv(2, 3, 24, 3), conv(2, 24, 24, 3, groups=3), conv(2, 24, 16, 1)), (3, 9, 9)),
-    "seven of 8": (lambda: chain(conv(2, 3, 56, 1), nn.Sigmoid(), conv(2, 56, 56, 3, groups=7)), (3, 6, 6)),
-    "of 12": (lambda: chain(conv(2, 3, 48, 1), conv(2, 48, 48, 3, groups=4), nn.GELU()), (3, 6, 6)),
-    "of 24": (lambda: chain(conv(2, 3, 48, 1), conv(2, 48, 48, 3, groups=2), conv(2, 48, 48, 1)), (3, 6, 6)),
-    "more are made": (lambda: chain(conv(2, 3, 32, 1), conv(2, 32, 64, 3, groups=4)), (3, 6, 6)),
-    "one image": (lambda: chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=4)), (BATCH, 3, 6, 6)),
-    "along one axis": (lambda: chain(conv(1, 3, 32, 1), conv(1, 32, 32, 5, dilation=2, groups=4)), (3, 19)),
-    "along three": (lambda: chain(conv(3, 3, 32, 1), conv(3, 32, 32, (1, 3, 2), groups=4)), (3, 2, 5, 5)),
-    "residual": (lambda: chain(conv(2, 3, 40, 1), Residual(40, 5), Residual(40, 5)), (BATCH, 3, 6, 6)),
-    "plain input": (lambda: conv(2, 32, 32, 3, groups=4), (32, 6, 6)),
+    "three of 8": (lambda: chain(conv(2, 3, 24, 3), strided(2, 24, 24, 3, groups=3), conv(2, 24, 16, 1)), (3, 9, 9)),
+    "seven of 8": (lambda: chain(conv(2, 3, 56, 1), nn.Sigmoid(), strided(2, 56, 56, 3, groups=7)), (3, 6, 6)),
+    "of 12": (lambda: chain(conv(2, 3, 48, 1), strided(2, 48, 48, 3, groups=4), nn.GELU()), (3, 6, 6)),
+    "of 24": (lambda: chain(conv(2, 3, 48, 1), strided(2, 48, 48, 3, groups=2), conv(2, 48, 48, 1)), (3, 6, 6)),
+    "more are made": (lambda: chain(conv(2, 3, 32, 1), strided(2, 32, 64, 3, groups=4)), (3, 6, 6)),
+    "one image": (lambda: chain(conv(2, 3, 32, 1), strided(2, 32, 32, 3, groups=4)), (BATCH, 3, 6, 6)),
+    "along one axis": (lambda: chain(conv(1, 3, 32, 1), strided(1, 32, 32, 5, dilation=2, groups=4)), (3, 19)),
+    "along three": (lambda: chain(conv(3, 3, 32, 1), strided(3, 32, 32, (1, 3, 2), groups=4)), (3, 2, 5, 5)),
+    "residual": (lambda: chain(conv(2, 3, 40, 1), Residual(40, 5), Residual(40, 5)), (BATCH, 3, 8, 8)),
+    "plain input": (lambda: strided(2, 32, 32, 3, groups=4), (32, 6, 6)),
+    "of 40": (lambda: chain(conv(2, 3, 80, 1), conv(2, 80, 80, 3, groups=2)), (3, 6, 6)),
 }
 
 
@@ -59,30 +64,30 @@ def test_values(name: str) -> None:
 
 def test_form() -> None:
     """Two groups of 8 channels become one block of 16, and one that is half zeros; nothing is put back between."""
-    net = chain(nn.Conv2d(3, 24, 3), nn.Conv2d(24, 24, 3, groups=3), nn.ReLU(), nn.Conv2d(24, 32, 1))
-    text = body(net, BATCH, 3, 9, 9)
+    net = chain(nn.Conv2d(3, 24, 3), nn.Conv2d(24, 24, 3, stride=2, groups=3), nn.ReLU(), nn.Conv2d(24, 32, 1))
+    text = body(net, BATCH, 3, 21, 21)
     assert text.count("transpose(") == 1, "of the result"
     assert "slice(" not in text and text.count("pad(") == 0
     assert "f32[2,1,1,3,3,16,16]" in text
 
 
-@pytest.mark.parametrize("groups", [16, 2, 1])
-def test_other_groups_stay(groups: int) -> None:
-    """Those of two channels would take eight times the products; those of 16 fill a block already."""
-    net = chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=groups))
-    graph = served(randomized(net), 3, 6, 6)[0].graphs["forward"]
-    size = {16: (16, 2, 4, 4), 2: (2, 1, 4, 4, 16), 1: (2, 4, 4, 16)}[groups]
+@pytest.mark.parametrize(("groups", "stride"), [(16, 2), (4, 1), (2, 1), (1, 1)])
+def test_other_groups_stay(groups: int, stride: int) -> None:
+    """Those of two channels would take eight times the products; of 8, rows are vectors; of 16, they fill a block."""
+    net = chain(conv(2, 3, 32, 3), conv(2, 32, 32, 3, stride=stride, groups=groups))
+    graph = served(randomized(net), 3, 8, 8)[0].graphs["forward"]
+    size = {16: (16, 2, 2, 2), 4: (4, 8, 4, 4), 2: (2, 1, 4, 4, 16), 1: (2, 4, 4, 16)}[groups]
     assert products(graph)[-1][1:] == size
 
 
 def test_zeros_make_nothing_of_channels_that_are_left_out() -> None:
     """A sigmoid makes 1/2 of the zeros that were added; the next convolution must not see it."""
-    net = chain(conv(2, 3, 24, 1), conv(2, 24, 24, 3, groups=3), nn.Sigmoid(), conv(2, 24, 16, 3), nn.Flatten())
-    check(net, 3, 7, 7)
+    net = chain(conv(2, 3, 24, 1), strided(2, 24, 24, 3, groups=3), nn.Sigmoid(), conv(2, 24, 16, 3), nn.Flatten())
+    check(net, 3, 11, 11)
 
 
 def test_training_keeps_its_groups() -> None:
-    module = trained(chain(conv(2, 3, 32, 1), conv(2, 32, 32, 3, groups=4)), BATCH, 3, 6, 6)
+    module = trained(chain(conv(2, 3, 32, 1), strided(2, 32, 32, 3, groups=4)), BATCH, 3, 6, 6)
     shapes = {node.type.shape for graph in module.graphs.values() for node in graph.nodes() if node.op.name != "const"}
     assert (4, 8, 8, 3, 3) in shapes and (2, 16, 16, 3, 3) not in shapes
 
