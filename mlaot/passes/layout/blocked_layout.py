@@ -19,10 +19,10 @@ A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the
 ``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
 The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
-A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up
-to a multiple of 16 adds at most a third; one of single elements does where all products behind it sum its channels; a
-value starts it where convolutions behind it gain more. Where rounding adds
-too much work to all convolutions together, as to those of 25 channels, they stay as they are.
+A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up to
+a multiple of 16 adds at most a third; one of single elements does where all products behind it sum its channels; a
+value starts it where convolutions behind it gain more. Where rounding adds too much work to all convolutions together,
+as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
 its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.

@@ -10,10 +10,10 @@ The weights of neighbouring groups stand on the diagonal of w', between zeros:
     w[0] 0
     0    w[1]
 
-Groups of 8 channels take twice the products, but vectors along 16 channels (passes/layout/blocked_layout.py). In plain
-values, vectors run along rows, which strides take apart; groups of more than a few channels are read from too many of
-these. Other groups stay as they are. What fills no whole group is padded. As with Winograd's
-transforms, an infinity or a nan makes nan of more than its own group. Only with frozen weights: w' is made at build.
+Groups of 8 channels take twice the products, but vectors run along 16 channels (passes/layout/blocked_layout.py). In
+plain values they run along rows, which strides take apart; and groups of many channels are read from many rows. Other
+groups stay as they are. What fills no whole group is padded. As with Winograd's transforms, an infinity or a nan makes
+nan of more than its own group. Only with frozen weights: w' is made at build.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def is_cut(node: Node) -> bool:
     if node.op is not st.reshape or node.arg(0).op is not st.slice_:
         return False
     merged = node.arg(0).arg(0)
-    return merged.op is st.reshape and merged.arg(0).op is red.contract
+    product = merged.arg(0) if merged.op is st.reshape else merged
+    return product.op is red.contract and any(a.find().op is st.window for a in product.args)
 
 
 def split_axis(x: Node, axis: int, parts: int) -> Node:
