@@ -158,6 +158,15 @@ def test_integer_sums_need_few_accumulators() -> None:
     assert schedule(kernel, MACHINES["v4"]).counts["j"] == 3
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_few_rows_need_sets_of_accumulators(machine: str) -> None:
+    """The places of an image are always many, so they hide how long a multiply-add takes; examples may be one."""
+    few = PRODUCT.replace("48", "16").replace("20", "64")
+    many = few.replace("n * ", "24 * ").replace("(0, n)", "(0, 24)")
+    sets = [schedule(contraction_of(parse_nest(text)), MACHINES[machine]).sets for text in (few, many)]
+    assert sets == [4, 1]
+
+
 def run(nest: Nest, n: int) -> Any:
     """What a nest writes, of numbers that sums of floats hold exactly."""
     rng = np.random.default_rng(0)

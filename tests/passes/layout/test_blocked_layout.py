@@ -177,6 +177,20 @@ def test_products_along_other_axes_start_nothing() -> None:
     check(Mixer(), BATCH, 32, 16, blocks=False)
 
 
+class Padded(nn.Module):
+    """Channels that are padded by zeros behind a function that makes something else of zeros."""
+
+    def __init__(self) -> None:
+        self.first, self.second = conv(2, 3, 24, 3), conv(2, 32, 16, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(np.pad(mlaot.sigmoid(self.first(x)), ((0, 0), (0, 8), (0, 0), (0, 0))))
+
+
+def test_padded_channels_are_zeros() -> None:
+    check(Padded(), BATCH, 3, 8, 8)
+
+
 def test_one_image_behind_a_reshape() -> None:
     """The axis of the image is dropped behind the windows, wherever the lanes are: the transforms are there, too."""
     first, second = conv(2, 3, 32, 3, padding=1), conv(2, 32, 48, 3, padding=1)
