@@ -206,7 +206,8 @@ def _chains(graph: Graph, is_fixed: IsFixed) -> set[Node]:
 
     def leads_to_sums(user: Node, i: int, axis: int) -> bool:
         axes = user.op.axes.of(user) if user.op.axes is not None else None
-        if user.op is st.reshape and user.type.rank > user.arg(0).type.rank:  # in groups, which need plain values
+        is_split = user.op is st.reshape and user.type.rank > user.arg(0).type.rank and not changes_unit_axes(user)
+        if is_split:  # in groups, which need plain values
             return False
         if axes is None or axes.args[i][axis] in axes.whole:
             return True
