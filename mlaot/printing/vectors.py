@@ -37,7 +37,7 @@ FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
 VECTOR = {"lane", "store_mask", "any", "even", "odd", "transpose", *BY_LANES, *FOLD}  # of floats
 # Parts of the functions below: for either dtype, for one, or for either in a file of its own.
 PARTS = {
-    *("head", "excess", "exp_parts", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
+    *("head", "excess", "exp_parts", "exp_scaled", "log_fraction", "log_pair", "log_edges", "log_plus", "log1p_plus"),
     *("atan_plus", "arc", "power"),
 }
 ONE_DTYPE = {

@@ -121,11 +121,10 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
         return None
     if lanes == 1 or not _is_light(body, lanes):
         return None
+    loads = dict.fromkeys(x for x in all_expressions(body) if isinstance(x, Load))
+    can_repeat = written_arrays(body).isdisjoint(x.array.name for x in loads)
     for rows in chain[1:] if along is outer else chain[:1]:
-        loads = dict.fromkeys(x for x in all_expressions(body) if isinstance(x, Load))
         reads = tuple([x for x in loads if _is_across(x, along, rows, lanes)])
-        loaded = {x.array.name for x in loads}
-        can_repeat = loaded.isdisjoint(written_arrays(innermost))
         squares = _Squares(tuple(chain), along, rows, lanes, body, reads, can_repeat)
         if reads and _is_regular(squares) and _may_reorder(squares):
             return squares
@@ -150,11 +149,10 @@ def _is_regular(squares: _Squares) -> bool:
     """Whether there is a whole square, and no inner loop depends on where a square is."""
     places = {squares.along.var.name, squares.rows.var.name}
     rounds = [rounds_of(s) for s in (squares.along, squares.rows)]
-    is_from_start = squares.along.low == Index(0) and isinstance(squares.along.high, Index)
-    is_long = (
-        is_from_start and isinstance(squares.rows.low, Index) and all(n is None or n >= squares.lanes for n in rounds)
-    )
-    return is_long and not any((variables(s.low) | variables(s.high)) & places for s in squares.chain[1:])
+    is_known = squares.along.low == Index(0) and isinstance(squares.along.high, Index)
+    is_known = is_known and isinstance(squares.rows.low, Index)
+    is_long = all(n is None or n >= squares.lanes for n in rounds)
+    return is_known and is_long and not any((variables(s.low) | variables(s.high)) & places for s in squares.chain[1:])
 
 
 def _may_reorder(squares: _Squares) -> bool:
@@ -169,7 +167,7 @@ def _may_reorder(squares: _Squares) -> bool:
     is_apart = count is not None and all(
         s.step == 1 and isinstance(step, int) and step >= count for s, step in zip(stores, steps, strict=True)
     )
-    return squares.can_repeat and is_apart and len(squares.chain) == len((squares.along, squares.rows))
+    return squares.can_repeat and is_apart and not squares.between and not squares.inside
 
 
 def _in_squares(squares: _Squares, is_shared: bool) -> Body:
@@ -177,8 +175,7 @@ def _in_squares(squares: _Squares, is_shared: bool) -> Body:
     outer, along, rows, lanes = squares.chain[0], squares.along, squares.rows, squares.lanes
     name = along.var.name
     square = _around(squares.inside, _square(squares))
-    left = Index(along.high.value + dim(name) * -1) if isinstance(along.high, Index) else None
-    short = vectorize(squares.chain[-1].body, name, lanes, left)
+    short = vectorize(squares.chain[-1].body, name, lanes, along.high - Index(dim(name)))
     is_inner_shared = is_shared or any(s.parallel for s in (outer, *squares.between))
     if squares.inner is along:
         row = substitute_body(short, {rows.var.name: Index(dim(rows.var.name) + dim(ROW))})

@@ -234,13 +234,13 @@ def _chains(graph: Graph, is_fixed: IsFixed) -> set[Node]:
 
 def _cuts_padding(node: Node, is_fixed: IsFixed) -> bool:
     """Tell whether a slice leaves out what a product makes of zeros that weights were padded by (widen_groups.py)."""
-    merged = node.arg(0) if node.op is st.slice_ else node
-    product = merged.arg(0) if merged.op is st.reshape else node
-    operands = split_product(product, is_fixed) if product.op is red.contract else None
+    if node.op is not st.slice_ or node.arg(0).op is not st.reshape or node.arg(0).arg(0).op is not red.contract:
+        return False
+    operands = split_product(node.arg(0).arg(0), is_fixed)
     if operands is None:
         return False
     w = operands[1].arg(0) if operands[1].op is st.reshape else operands[1]
-    cut = [(a, b) for a, b in zip(merged.type.shape, node.type.shape, strict=True) if a != b]
+    cut = [(node.arg(0).type.shape[axis], node.type.shape[axis]) for axis in _cut_axes(node)]
     return w.op is st.pad and cut == [(w.type.shape[0], w.arg(0).type.shape[0])]
 
 
@@ -601,7 +601,7 @@ def _filling_through(node: Node, b: Blocked) -> Filling:
     return b.filling.union(*[_values(a.find()) for a in node.args[1:] if a.find().type.shape == ()])
 
 
-def _differs_along(node: Node) -> list[int]:
+def _cut_axes(node: Node) -> list[int]:
     """Return the axes along which a slice leaves elements out."""
     shapes = zip(node.arg(0).type.shape, node.type.shape, strict=True)
     return [i for i, (before, after) in enumerate(shapes) if before != after]
@@ -630,7 +630,7 @@ def _in_whole_blocks(node: Node, b: Blocked) -> Blocked | None:
         if not isinstance(channels, int) or not isinstance(first, int) or step[b.axis] != 1 or first % LANES:
             return None
         if channels % LANES:  # the last block is not filled any more
-            is_alone = first == 0 and in_blocks(channels) == b.channels and _differs_along(node) == [b.axis]
+            is_alone = first == 0 and in_blocks(channels) == b.channels and _cut_axes(node) == [b.axis]
             return replace(b, channels=channels, filling=UNKNOWN) if is_alone else None
         start[b.axis], size[b.axis] = first // LANES, channels // LANES
         part = st.slice_(b.node, start=(*start, 0), size=(*size, LANES), step=(*step, 1))

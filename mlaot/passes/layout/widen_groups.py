@@ -30,7 +30,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, split_product
-from mlaot.passes.layout.blocked_layout import LANES, in_blocks, pad_axis, window_of
+from mlaot.passes.layout.blocked_layout import LANES, in_blocks, pad_axis
 from mlaot.passes.layout.sink_reshapes import move_past_elementwise
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import WIDENED_CHANNELS
@@ -79,10 +79,9 @@ class _Grouped:
 def _grouped(node: Node, is_fixed: IsFixed) -> _Grouped | None:
     """Return the convolution with groups that a product is, None for others."""
     operands = split_product(node, is_fixed)
-    window = window_of(operands[0]) if operands is not None else None
-    if operands is None or window is None or window is not operands[0] or window.arg(0).op is not st.reshape:
+    if operands is None or operands[0].op is not st.window or operands[0].arg(0).op is not st.reshape:
         return None
-    _, w, labels, weight_labels, out = operands
+    window, w, labels, weight_labels, out = operands
     groups = [c for c in labels if c in weight_labels and c in out]
     if len(groups) != 1 or not all(isinstance(d, int) for d in w.type.shape):
         return None
