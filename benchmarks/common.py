@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mlaot.build.toolchain import compile_module, find_toolchain
+from mlaot.build.toolchain import compile_module, find_compiler, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
@@ -18,13 +23,32 @@ from mlaot.schedule.machine import MACHINES
 from mlaot.settings.options import Options
 
 os.environ["MLAOT_CACHE"] = "off"  # what is measured is made, also by the compiler
-# Where mlaot is kept to what CPUs with AVX2 alone have, so are the peers that can be: PyTorch's own kernels, MKL, and
-# oneDNN inside of PyTorch and OpenVINO. onnxruntime has no such switch. They read it as they are imported.
+# Where mlaot is kept to what CPUs with AVX2 alone have, so are its peers. These read variables as they are imported.
 PEERS_INSTRUCTIONS = {
     "v3": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
 for variable, value in PEERS_INSTRUCTIONS.get(os.environ.get("MLAOT_ISA", ""), {}).items():
     os.environ.setdefault(variable, value)
+
+
+def hide_avx512() -> None:
+    """Make libraries that this process and its children load from now on believe that the CPU has AVX2 alone.
+
+    This reaches onnxruntime, which reads no variable, on Linux where /proc/cpuinfo names cpuid_fault. NumPy, which
+    ``without_avx512.c`` comes too late for where it is imported already, keeps what it found.
+    """
+    library = Path(tempfile.mkdtemp(prefix="mlaot-benchmark-")) / "without_avx512.so"
+    atexit.register(shutil.rmtree, library.parent, ignore_errors=True)
+    source = Path(__file__).with_name("without_avx512.c")
+    subprocess.run([*find_compiler(), "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
+    ctypes.CDLL(str(library))
+    os.environ["LD_PRELOAD"] = str(library)
+
+
+if os.environ.get("MLAOT_ISA") == "v3" and "LD_PRELOAD" not in os.environ:
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists() and "cpuid_fault" in cpu.read_text() and "avx512f" in cpu.read_text():
+        hide_avx512()
 
 
 def build(

@@ -11,7 +11,8 @@ A case is a small network in the names that ``torch.nn`` and ``mlaot.nn`` share:
 bias, an activation, a residual. PyTorch runs it, and exports it to ONNX for the other runtimes; mlaot gets it through
 ``mlaot.nn`` (``nn``), as that ONNX file (``onnx``) and as the module of PyTorch (``torch``). All outputs are compared
 with PyTorch's first. One core and one thread for all; they take turns, and the best of their short rounds counts. With
-``MLAOT_ISA=v3`` PyTorch and OpenVINO are kept to AVX2 as well; onnxruntime uses all that the CPU has.
+``MLAOT_ISA=v3`` the peers are kept to AVX2 as well; onnxruntime where the CPU can hide what it has
+(``common.hide_avx512``).
 
 ``limit`` is the least time that the arithmetic and the bytes of the case can take on this core (``limits.py``). The
 table has the cases that are the worst by ratio to the best peer, and then by distance from the limit.

@@ -8,7 +8,8 @@ nothing has written holds arbitrary bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,30 @@ def polynomial(value: Dim) -> Callable[[Mapping[str, int]], int]:
     """Compile a polynomial into a function of the values of its names."""
     if isinstance(value, int):
         return lambda names: value
-    terms = [(factor, [_atom(atom) for atom in monomial]) for monomial, factor in value.terms]
+    constant = sum(factor for monomial, factor in value.terms if not monomial)
+    terms = [(factor, [_atom(atom) for atom in monomial]) for monomial, factor in value.terms if monomial]
+    linear = [(factor, monomial[0]) for monomial, factor in value.terms if len(monomial) == 1]
+    if len(linear) == len(terms) and all(isinstance(atom, str) for _, atom in linear):
+        return _linear(constant, linear)
 
     def evaluate(names: Mapping[str, int]) -> int:
-        total = 0
+        total = constant
         for factor, atoms in terms:
             for atom in atoms:
                 factor *= atom(names)
             total += factor
+        return total
+
+    return evaluate
+
+
+def _linear(constant: int, terms: Sequence[tuple[int, Any]]) -> Callable[[Mapping[str, int]], int]:
+    """Compile a sum of names times factors."""
+
+    def evaluate(names: Mapping[str, int]) -> int:
+        total = constant
+        for factor, name in terms:
+            total += factor * names[name]
         return total
 
     return evaluate
@@ -95,11 +112,22 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
 
 def _to_dtype(type_: ValueType, value: Any) -> Value:
     """Convert a value to the dtype of a type."""
-    if type_.dtype == "index":
-        return int(value)
-    if type_.dtype.startswith("m") or type_.dtype == "bool":
-        return np.asarray(value, bool)
-    return np.asarray(value).astype(STORED[type_.dtype], copy=False)
+    return _converter(type_.dtype)(value)
+
+
+@cache
+def _converter(dtype: str) -> Callable[[Any], Value]:
+    """Return what converts values to a dtype."""
+    if dtype == "index":
+        return int
+    stored = np.dtype(bool) if dtype.startswith("m") or dtype == "bool" else STORED[dtype]
+
+    def convert(value: Any) -> Value:
+        if isinstance(value, np.ndarray | np.generic) and value.dtype == stored:
+            return value
+        return np.asarray(value).astype(stored, copy=False)
+
+    return convert
 
 
 class Compiler:
@@ -130,10 +158,10 @@ class Compiler:
         return result
 
     def let_(self, s: Let | Mutable | Assign) -> Execute:
-        name, type_, value = s.var.name, s.var.type, self.expression(s.value)
+        name, convert, value = s.var.name, _converter(s.var.type.dtype), self.expression(s.value)
 
         def run(names: Names) -> None:
-            names[name] = _to_dtype(type_, value(names))
+            names[name] = convert(value(names))
 
         return run
 
@@ -163,7 +191,8 @@ class Compiler:
                 self.need(lanes == 1 and 0 <= start < array.panels.size, f"element {start} of {array.panels}", where)
                 start = array.panels.place(start)
             if lanes == 1:
-                self.need(0 <= start < size, f"element {start} of the {size} of {array.name}", where)
+                if not 0 <= start < size:  # most of an interpreter's work: no text is made for those that hold
+                    self.need(False, f"element {start} of the {size} of {array.name}", where)
                 return start, None
             active = lanes if limit is None else max(0, min(lanes, limit(names)))
             last = start + (active - 1) * stride(names)
@@ -360,8 +389,8 @@ class Compiler:
         if name in CONVERSIONS:
             return CONVERSIONS[name](source, type_)
         if name in SPECIAL:
-            compute = SPECIAL[name]
-            return lambda *args: _to_dtype(type_, compute(type_, *args))
+            compute, convert = SPECIAL[name], _converter(type_.dtype)
+            return lambda *args: convert(compute(type_, *args))
         if name in COMPARISONS:
             compare = OPERATORS[name]
             return lambda a, b: np.asarray(compare(a, b))
@@ -370,7 +399,8 @@ class Compiler:
         other = OPERATORS.get(name) or self.functions.get(name)
         assert other is not None, f"bug in mlaot: {self.nest.name}: nothing computes {x}"
         operator: Callable[..., Any] = other
-        return lambda *args: _to_dtype(type_, operator(*args))
+        convert = _converter(type_.dtype)
+        return lambda *args: convert(operator(*args))
 
 
 def _cast(source: ValueType, target: ValueType) -> Callable[..., Value]:
