@@ -3,9 +3,11 @@
  * Libraries ask the instruction `cpuid` what the CPU has. Linux can make it fault (arch_prctl(2), ARCH_SET_CPUID, where
  * /proc/cpuinfo names cpuid_fault); the handler then executes it and clears the bits of what is hidden. The switch is
  * per thread and lasts until the next exec, and threads inherit it: load this file first, as LD_PRELOAD or by dlopen.
+ * Compilers, which handle that signal themselves, are left as they are.
  */
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -51,6 +53,9 @@ static void answer(int number, siginfo_t *info, void *context) {
 
 __attribute__((constructor)) static void hide(void) {
     struct sigaction action;
+    if (strncmp(program_invocation_short_name, "python", 6) != 0) {
+        return;
+    }
     memset(&action, 0, sizeof action);
     action.sa_sigaction = answer;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
