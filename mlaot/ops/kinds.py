@@ -71,8 +71,10 @@ def _merged_groups(node: Node) -> list[list[int]] | None:
 
 
 def _fills_rows(type_: Type) -> bool:
+    """Tell whether rows are whole lines of the cache, or lines are whole rows: they need no padding."""
     columns = type_.shape[-1]
-    return isinstance(columns, int) and columns * type_.dtype.itemsize % LINE == 0
+    size = columns * type_.dtype.itemsize if isinstance(columns, int) else 0
+    return size > 0 and (size % LINE == 0 or LINE % size == 0)
 
 
 def base_of(node: Node) -> Node:

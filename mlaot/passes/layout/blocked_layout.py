@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import isfinite, nan, prod
+from math import isfinite, prod
 
 import numpy as np
 
@@ -55,44 +55,27 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, fixed_from, split_product, store
 from mlaot.passes.frozen.winograd import SIZES, fastest
+from mlaot.passes.layout.blocks import (
+    LANES,
+    NAMES,
+    NOTHING,
+    UNKNOWN,
+    ZERO,
+    Blocked,
+    Filling,
+    in_blocks,
+    put_back,
+    put_in_blocks,
+    window_of,
+)
+from mlaot.passes.layout.groups import Grouped, grouped, split_axis
+from mlaot.passes.layout.groups_in_lanes import are_in_lanes, in_lanes, merges_parts
+from mlaot.passes.layout.sink_reshapes import move_past_elementwise
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import BLOCKED_GROWTH, KNOWN_FILLINGS
 
-LANES = 16
 LANE = "lane"  # the label of the lanes
-NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-Filling = frozenset[float]
-NOTHING: Filling = frozenset()
-ZERO: Filling = frozenset({0.0})
-UNKNOWN: Filling = frozenset({nan})
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """A value in blocks: ``node`` has the blocks at ``axis`` and the lanes at ``lane``, the plain axes in their order.
-
-    ``filling`` is the set of numbers that added channels may hold; nan stands for any.
-    """
-
-    node: Node
-    axis: int
-    lane: int
-    channels: int
-    filling: Filling
-
-    @property
-    def added(self) -> Filling:
-        """The numbers that added channels may hold."""
-        return self.filling if self.channels % LANES else NOTHING
-
-    def lanes_last(self) -> Blocked:
-        last = self.node.type.rank - 1
-        if self.lane == last:
-            return self
-        perm = (*[i for i in range(last + 1) if i != self.lane], self.lane)
-        return replace(self, node=st.transpose(self.node, perm=perm), lane=last)
 
 
 @pass_over("module", after=("freeze", "sink_reshapes"))
@@ -107,6 +90,12 @@ def blocked_layout(module: Module) -> None:
         layout.choose(tiles)
         store(module, graph, layout.weights)
         rewrite(graph, {red.contract: (absorb_transpose, canonical_labels)})
+        rewrite(graph, {None: (past_elementwise,)})
+
+
+def past_elementwise(node: Node) -> Node | None:
+    """f(reshape(x), y) => reshape(f(x, y')), where the reshape merges the parts of blocks"""
+    return move_past_elementwise(node, merges_parts)
 
 
 def _growth(graph: Graph, is_fixed: IsFixed) -> float:
@@ -267,49 +256,6 @@ def _is_spread(window: Node) -> bool:
     return window.arg(0).op is st.pad and any(window.arg(0).attrs["interior"])
 
 
-def window_of(x: Node) -> Node | None:
-    """Return the window that a value is, but for axes of one element; None for other values."""
-    x = x.arg(0) if x.op is st.reshape and changes_unit_axes(x) else x
-    return x if x.op is st.window else None
-
-
-def in_blocks(channels: Dim) -> int | None:
-    """Round a number of channels up to whole blocks; None where that adds more than a third."""
-    if not isinstance(channels, int):
-        return None
-    padded = -(-channels // LANES) * LANES
-    return padded if 0 < 3 * padded <= 4 * channels else None
-
-
-def put_in_blocks(x: Node, axis: int) -> Node:
-    """Split the channels along ``axis`` into blocks there and lanes along a new last axis, padded by zeros."""
-    size = in_blocks(x.type.shape[axis])
-    assert size is not None, f"bug in mlaot: {x} has no blocks"
-    padded, rank = pad_axis(x, axis, size), x.type.rank
-    shape = padded.type.shape
-    split = st.reshape(padded, shape=(*shape[:axis], size // LANES, LANES, *shape[axis + 1 :]))
-    return st.transpose(split, perm=(*[i for i in range(rank + 1) if i != axis + 1], axis + 1))
-
-
-def pad_axis(x: Node, axis: int, size: int) -> Node:
-    """Put zeros behind the elements along an axis, up to a size."""
-    missing, none = size - x.type.shape[axis], (0,) * x.type.rank
-    if missing == 0:
-        return x
-    high = tuple(missing if i == axis else 0 for i in range(x.type.rank))
-    return st.pad(x, x.graph.constant(0, x.type.dtype), low=none, high=high, interior=none)
-
-
-def put_back(b: Blocked) -> Node:
-    """Return the plain value of a blocked one."""
-    node, rank = b.lanes_last().node, b.node.type.rank
-    node = st.transpose(node, perm=(*range(b.axis + 1), rank - 1, *range(b.axis + 1, rank - 1)))
-    shape = node.type.shape
-    size = b.channels + -b.channels % LANES
-    node = st.reshape(node, shape=(*shape[: b.axis], size, *shape[b.axis + 2 :]))
-    return node if size == b.channels else st.part(node, b.axis, 0, b.channels)
-
-
 class _Layout:
     """One walk over a graph: the blocked counterpart of each value that has one."""
 
@@ -332,15 +278,18 @@ class _Layout:
             if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
                 better = self.convert(node, may_start=old in starts)
             if isinstance(better, Blocked):
-                better = replace(better, filling=ZERO) if old in without_padding else better
-                plain = put_back(better)
-                if better.axis or better.node.type.rank > 2:  # a row of channels alone is in order as it lies
-                    self.blocked[plain] = better
-                better = plain
+                better = self.plain(replace(better, filling=ZERO) if old in without_padding else better)
             for each in (old, node):
                 self.graph.forward(each, better or node)
             if better is None and old in sources and (form := self.as_blocks(node, sources[old])) is not None:
                 self.blocked[node.find()] = form
+
+    def plain(self, form: Blocked) -> Node:
+        """Return the plain value of a blocked one, and remember that it is one."""
+        node = put_back(form)
+        if form.axis or form.node.type.rank > 2:  # a row of channels alone is in order as it lies
+            self.blocked[node] = form
+        return node
 
     def convert(self, node: Node, *, may_start: bool) -> Node | Blocked | None:
         """Make the node in blocks; None where it stays as it is."""
@@ -349,7 +298,7 @@ class _Layout:
         forms = [self.blocked.get(a.find()) for a in node.args]
         first = next((f for f in forms if f is not None), None)
         if first is None:
-            return None
+            return self.behind_groups(node)
         if node.op.elementwise:
             return self.elementwise(node, first)
         if node.op is st.concat:
@@ -421,12 +370,40 @@ class _Layout:
         form = self.blocked.get(x) or (self.blocked.get(x.arg(0)) if x.op is st.reshape else None)
         if form is not None and not all(map(isfinite, form.added)):
             return None
+        conv = grouped(node, self.is_fixed) if self.is_stored else None
+        if conv is not None and are_in_lanes(conv):
+            return self.groups(conv, may_start=may_start)
         if form is not None and (dense := self._dense(form, x, w, labels, weight_labels, out)) is not None:
             return dense
         form = self.blocked.get(x)
         if form is None and not may_start:
             return None
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
+
+    def groups(self, conv: Grouped, *, may_start: bool) -> Node | None:
+        """Convert a convolution of groups that are parts of blocks; rows without strides are vectors as they lie."""
+        form = self.blocked.get(conv.x.find())
+        if form is None and not (may_start and conv.window.attrs["strides"][-1] > 1):
+            return None
+        if form is not None and (form.axis != conv.axis or not all(map(isfinite, form.added))):
+            return None
+        return split_axis(self.plain(in_lanes(conv, form, self.weight)), conv.axis, conv.size(conv.group))
+
+    def behind_groups(self, node: Node) -> Node | None:
+        """Convert work on the groups of a value in blocks, and the reshape that merges them again."""
+        if node.op is st.reshape:
+            split = node.arg(0)
+            whole = split.arg(0).find() if split.op is st.reshape else None
+            return whole if whole in self.blocked and whole.type == node.type else None
+        moved = move_past_elementwise(node, self._splits)
+        inner = moved.arg(0) if moved is not None else None
+        found = self.convert(inner, may_start=False) if inner is not None and inner.op is node.op else None
+        return st.reshape(self.plain(found), shape=node.type.shape) if isinstance(found, Blocked) else None
+
+    def _splits(self, node: Node) -> bool:
+        """Tell whether a reshape splits the channels of a value in blocks."""
+        form = self.blocked.get(node.arg(0).find()) if node.op is st.reshape else None
+        return form is not None and node.type.shape[: form.axis] == node.arg(0).type.shape[: form.axis]
 
     def product_of_values(self, node: Node) -> Node | None:
         """Convert a product that keeps the channels of both operands, as the gradient of weights does."""
@@ -571,6 +548,8 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
     """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
     if node.op.axes is None or not (node.op.moves or node.op.reduces):
         return None
+    if node.op is st.slice_ and not _cut_axes(node) and set(node.attrs["step"]) == {1}:  # of all
+        return b
     if node.op is st.reshape and node.arg(0).type.shape == (1, *node.type.shape) and b.axis > 0:  # of one image
         bare = st.reshape(b.node, shape=b.node.type.shape[1:])
         return replace(b, node=bare, axis=b.axis - 1, lane=b.lane - 1)

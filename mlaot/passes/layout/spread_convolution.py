@@ -34,7 +34,7 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.algebra.transposed_convolution import convolved
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import fixed_by, store
-from mlaot.passes.layout.blocked_layout import pad_axis
+from mlaot.passes.layout.blocks import pad_axis
 from mlaot.passes.raising.contract import canonical_labels
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.passes.subgraphs import everywhere

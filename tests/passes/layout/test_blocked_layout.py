@@ -15,7 +15,7 @@ from mlaot.evaluate import evaluate
 from mlaot.ir import DType, Graph
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
-from mlaot.passes.layout.blocked_layout import in_blocks
+from mlaot.passes.layout.blocks import in_blocks
 from tests.compiled import AVAILABLE, Library
 
 BATCH = mlaot.dim("n")
