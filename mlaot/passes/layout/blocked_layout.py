@@ -16,8 +16,9 @@ A blocked value has C/16 where the plain one has C channels, and 16 of them alon
 along channels whatever the size of the image; a window's elements come behind them. Weights are put in order at build.
 A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the axes of the image (one, two, three) for
 ``hw`` and those of the window for ``kl``; ``nChwc,OCco->nOhwo`` with one element per window; a depthwise one becomes
-``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights. A model for one image has no n.
-The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
+``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights, and those of 8 channels and less
+are parts of a block (passes/layout/groups_in_lanes.py). A model for one image has no n. The labels are those of
+``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
 
 A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up to
 a multiple of 16 adds at most a third; one of single elements does where all products behind it sum its channels; a
