@@ -345,7 +345,7 @@ def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, 
         lines = read * (machine.bytes if operand.vector else itemsize) / LINE
         if kernel.groups and operand.vector:
             lines *= kernel.groups.bits / 16  # a word lasts for several steps
-        size = _operand_bytes(kernel, operand)
+        size = operand_bytes(kernel, operand)
         block = read * steps * machine.bytes
         if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
             far = size > second_level_bytes(machine) and not is_outer
@@ -362,7 +362,7 @@ def columns_stay_near(kernel: Contraction, plan: Schedule, machine: Machine) -> 
         return False
     tiled = [axis for axis in kernel.out if axis.name in row_names(kernel) and axis.name in plan.counts]
     tiles = prod(nominal(axis.size) // plan.counts[axis.name] for axis in tiled)
-    is_near = _operand_bytes(kernel, kernel.operands[-1]) <= second_level_bytes(machine)
+    is_near = operand_bytes(kernel, kernel.operands[-1]) <= second_level_bytes(machine)
     return is_near and tiles >= tuning.ROW_TILES
 
 
@@ -384,12 +384,12 @@ def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machin
     points = -(-inner.size // lanes) if inner.name == kernel.lanes else inner.size
     if points <= plan.counts[inner.name]:  # one tile, which reads its part once
         return False
-    size = sum(_operand_bytes(kernel, operand) for operand in kernel.operands)
+    size = sum(operand_bytes(kernel, operand) for operand in kernel.operands)
     sums = part_elements(kernel, plan, order, lanes) * DTYPES[kernel.dtype].itemsize
     return size > second_level_bytes(machine) and sums <= first_level_bytes(machine)
 
 
-def _operand_bytes(kernel: Contraction, operand: Operand) -> int:
+def operand_bytes(kernel: Contraction, operand: Operand) -> int:
     """Return the bytes of all elements of an operand that a contraction reads."""
     axes = [axis for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)]
     return prod(nominal(axis.size) for axis in axes) * DTYPES[kernel.dtype].itemsize

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mlaot.ir import Dim
+from mlaot.ir import DTYPES, Dim
 from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
 from mlaot.schedule.contraction import FIELD, PAIR, Contraction, Operand, gate_count, is_along_sum, lanes_of
-from mlaot.schedule.cost import Schedule, first_level_bytes
+from mlaot.schedule.cost import Schedule, first_level_bytes, operand_bytes, second_level_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
-from mlaot.schedule.tuning import PREFETCH_SHARE
+from mlaot.schedule.tuning import PREFETCH_LINES, PREFETCH_SHARE
 
 Point = Mapping[str, Dim]  # the value of each variable
 Offsets = Mapping[str, int]  # of a row or a column of the tile, from the tile's first point
@@ -133,16 +133,31 @@ class Tile:
                 part = cast(self.group_sum(r, c), self.kernel.dtype)
                 yield self._multiply_add(self.accumulator(name), part, Call("mul", (other, own), self.type))
 
-    def prefetch(self, points: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch what later steps read from a panel that does not stay in the first-level cache.
+    def prefetch(self, points: Iterable[Point], later: Iterable[Point]) -> Iterator[Statement]:
+        """Prefetch what later steps read from a panel, or from further rows of an array, that stay in no near cache.
 
         A tile of several panels reads as many streams, which hardware prefetches soon enough.
         """
         b = self.kernel.operands[-1]
-        if b.panels is None or len(self.columns) * self.lanes > b.panels.width:
+        if b.panels is None:
+            yield from self._prefetch_rows(b, points)
+        elif len(self.columns) * self.lanes > b.panels.width:
             return
-        if LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE:
-            yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in points)
+        elif LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE:
+            yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in later)
+
+    def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:
+        """Prefetch from the next page what a tile of several rows reads line by line: hardware stops at its end."""
+        line = LINE // DTYPES[b.dtype].itemsize
+        width, summed = len(self.columns) * self.lanes, self.kernel.summed[-1].name
+        is_dense = width == line and all(set(column) <= {self.kernel.lanes} for column in self.columns)
+        if not is_dense or self.along_sum or not b.vector or dict(b.strides).get(summed) != line:
+            return
+        if len(self.rows) > 1 and operand_bytes(self.kernel, b) > second_level_bytes(self.machine):
+            ahead = PREFETCH_LINES * line
+            yield from (
+                Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])) + ahead)) for at in points
+            )
 
     def index(self, operand: Operand, at: Point) -> Dim:
         """Return the element index of an operand at a point.

@@ -282,7 +282,7 @@ class _Loops:
         elif main:
             steps = [{**at, v: dim(v) + s * q} for s in range(sets)]
             later = [{**at, v: dim(v) + (s * q + PREFETCH_STEPS)} for s in range(sets)]
-            yield _loop(v, 0, main * q, (*tile.prefetch(later), *tile.steps(steps, None)), sets * q)
+            yield _loop(v, 0, main * q, (*tile.prefetch(steps, later), *tile.steps(steps, None)), sets * q)
         if full > main:
             yield Block(tuple(tile.steps([{**at, v: s * q} for s in range(main, full)], None)))
         if remainder:
