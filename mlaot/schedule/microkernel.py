@@ -147,17 +147,16 @@ class Tile:
             yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in later)
 
     def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch from the next page what a tile of several rows reads line by line: hardware stops at its end."""
+        """Prefetch from the next page what tiles of rows read line by line: hardware stops at the end of one."""
         line = LINE // DTYPES[b.dtype].itemsize
-        width, summed = len(self.columns) * self.lanes, self.kernel.summed[-1].name
-        is_dense = width == line and all(set(column) <= {self.kernel.lanes} for column in self.columns)
-        if not is_dense or self.along_sum or not b.vector or dict(b.strides).get(summed) != line:
+        firsts = [column for column in self.columns if column.get(self.kernel.lanes, 0) == 0]  # one of each stream
+        is_dense = len(self.columns) * self.lanes == len(firsts) * line
+        if not is_dense or self.along_sum or not b.vector or dict(b.strides).get(self.kernel.summed[-1].name) != line:
             return
         if len(self.rows) > 1 and operand_bytes(self.kernel, b) > second_level_bytes(self.machine):
-            ahead = PREFETCH_LINES * line
-            yield from (
-                Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])) + ahead)) for at in points
-            )
+            for at in points:
+                places = (self.index(b, self.point(at, first)) + PREFETCH_LINES * line for first in firsts)
+                yield from (Prefetch(b.array, Index(place)) for place in places)
 
     def index(self, operand: Operand, at: Point) -> Dim:
         """Return the element index of an operand at a point.

@@ -12,7 +12,7 @@ from mlaot.ir.dims import substitute
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import Call, Index, Panels
 from mlaot.nest.interpreter import compile_nest
-from mlaot.nest.statements import Alloc, For, If, Nest, Store, walk
+from mlaot.nest.statements import Alloc, For, If, Nest, Prefetch, Store, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of, description
@@ -241,6 +241,31 @@ def test_short_rows_leave_the_tile_to_longer_ones() -> None:
     nest = parse_nest(SHORT)
     assert str(schedule(contraction_of(nest), MACHINES["v3"])).startswith("i1=6 j=2")
     verify(schedule_nest(nest, MACHINES["v3"]))
+
+
+def blocks(count: int, rows: int) -> Nest:
+    """Products of ``rows`` rows of 512 with ``count`` blocks of 512 by 16, whose rows lie one after another."""
+    return parse_nest(f"""\
+def blocks(y: f32[{count * rows * 16}], x: f32[{rows * 512}], w: f32[{count * 8192}]):
+    for c in parallel(0, {count}):
+        for i in parallel(0, {rows}):
+            for j in parallel_tiled(0, 16):
+                acc: f32 = f32(0.0)
+                for k in range(0, 512):
+                    acc = acc + (x[i * 512 + k] * w[c * 8192 + k * 16 + j])
+                y[{rows * 16} * c + i * 16 + j] = acc
+""")
+
+
+@pytest.mark.parametrize("machine", ["v3", "v4"])
+@pytest.mark.parametrize(("count", "rows", "is_prefetched"), [(64, 12, True), (64, 1, False), (4, 12, False)])
+def test_rows_from_far_are_prefetched_a_page_ahead(machine: str, count: int, rows: int, is_prefetched: bool) -> None:
+    """Not of arrays that stay in the second-level cache, nor for one row, whose sum waits for memory in any case."""
+    tiles = schedule_nest(blocks(count, rows), MACHINES[machine])
+    verify(tiles)
+    found = [s for s in walk(tiles.body) if isinstance(s, Prefetch)]
+    assert bool(found) == is_prefetched
+    assert not found or "1024" in str(found[0].index)
 
 
 def test_where_elements_of_panels_lie() -> None:
