@@ -110,11 +110,6 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
     return lambda names: top(names) // bottom
 
 
-def _to_dtype(type_: ValueType, value: Any) -> Value:
-    """Convert a value to the dtype of a type."""
-    return _converter(type_.dtype)(value)
-
-
 @cache
 def _converter(dtype: str) -> Callable[[Any], Value]:
     """Return what converts values to a dtype."""
@@ -345,7 +340,7 @@ class Compiler:
             number = DTYPES[dtype].array(np.asarray(x.value, np.float64))
             value = number.view(np.uint16) if dtype == "f16" else (number.view(np.uint32) >> np.uint32(16))
             return np.asarray(value, np.uint16)
-        value = _to_dtype(ValueType(dtype), np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
+        value = _converter(dtype)(np.array(x.value) if DTYPES[dtype].kind != "f" else np.float64(x.value))
         return value if lanes == 1 else np.full(lanes, value)
 
     def load(self, x: Load) -> Evaluate:
@@ -458,7 +453,7 @@ def _convert(source: ValueType, target: ValueType) -> Callable[..., Value]:
 
 
 def _splat(source: ValueType, target: ValueType) -> Callable[..., Value]:
-    return lambda x: np.full(target.lanes, _to_dtype(ValueType(target.dtype), x))
+    return lambda x: np.full(target.lanes, _converter(target.dtype)(x))
 
 
 CONVERSIONS = {"cast": _cast, "bitcast": _bitcast, "convert": _convert, "splat": _splat}

@@ -5,6 +5,7 @@ A helper is called ``<family>_<dtype>`` for scalars and ``<family>_<dtype>v`` fo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -176,6 +177,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "mantissa": 52 if bits == 64 else 23,
         "bias": 1023 if bits == 64 else 127,
         "log2e": "0x1.71547652b82fep0",
+        "natural": math.log(2),
         "ln2": LN2.get(dtype),
         "ln2_rounded": LN2_ROUNDED.get(dtype),
         "half_pi": HALF_PI.get(dtype),

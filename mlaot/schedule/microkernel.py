@@ -141,9 +141,9 @@ class Tile:
         b = self.kernel.operands[-1]
         if b.panels is None:
             yield from self._prefetch_rows(b, points)
-        elif len(self.columns) * self.lanes > b.panels.width:
             return
-        elif LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE:
+        is_far = LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE
+        if is_far and len(self.columns) * self.lanes <= b.panels.width:
             yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in later)
 
     def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:

@@ -384,7 +384,7 @@ class _Layout:
     def groups(self, conv: Grouped, *, may_start: bool) -> Node | None:
         """Convert a convolution of groups that are parts of blocks; rows without strides are vectors as they lie."""
         form = self.blocked.get(conv.x.find())
-        if form is None and not (may_start and conv.window.attrs["strides"][-1] > 1):
+        if form is None and not (may_start and conv.is_strided):
             return None
         if form is not None and (form.axis != conv.axis or not all(map(isfinite, form.added))):
             return None

@@ -32,6 +32,11 @@ class Grouped:
     made: str
     read: str
 
+    @property
+    def is_strided(self) -> bool:
+        """Whether neighbours in a row of the result are read from elements that lie apart."""
+        return bool(self.window.attrs["strides"][-1] > 1)
+
     def size(self, label: str) -> int:
         return int(self.weights.type.shape[self.weight_labels.index(label)])
 

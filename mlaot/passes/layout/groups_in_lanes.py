@@ -34,8 +34,7 @@ def are_in_lanes(conv: Grouped) -> bool:
     Rows of the image are vectors as well, unless strides take them apart or they fill half of a vector at most.
     """
     size, width = conv.size(conv.read), nominal(conv.window.type.shape[conv.labels.index(conv.out[-1])])
-    is_strided = conv.window.attrs["strides"][-1] > 1
-    most = PART_GROUPS if is_strided else 1 if 2 * width <= LANES else 0
+    most = PART_GROUPS if conv.is_strided else 1 if 2 * width <= LANES else 0
     is_part = size == conv.size(conv.made) and PART % size == 0 and PART // size <= most
     return is_part and in_blocks(conv.size(conv.group) * size) is not None
 

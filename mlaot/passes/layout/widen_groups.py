@@ -78,9 +78,9 @@ def wider(node: Node, is_fixed: IsFixed) -> Node | None:
 
 def _most(conv: Grouped, read: int) -> int:
     """Return how many groups of ``read`` channels may become one, for as many times the products."""
-    if conv.window.attrs["strides"][-1] == 1:
-        return 2 if read > WIDENED_CHANNELS else 1
-    return 4 if read <= LANES else 2
+    if conv.is_strided:
+        return 4 if read <= LANES else 2
+    return 2 if read > WIDENED_CHANNELS else 1
 
 
 def is_cut(node: Node) -> bool:
