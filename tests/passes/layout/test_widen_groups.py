@@ -40,18 +40,17 @@ class Residual(nn.Module):
 
 
 NETS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "groups of 8": (lambda: chain(conv(2, 3, 32, 3), strided(2, 32, 32, 3, groups=4), nn.ReLU()), (3, 9, 9)),
-    "of 4": (lambda: chain(conv(2, 3, 48, 3), conv(2, 48, 48, 3, stride=2, padding=1, groups=12)), (3, 9, 9)),
-    "three of 8": (lambda: chain(conv(2, 3, 24, 3), strided(2, 24, 24, 3, groups=3), conv(2, 24, 16, 1)), (3, 9, 9)),
-    "seven of 8": (lambda: chain(conv(2, 3, 56, 1), nn.Sigmoid(), strided(2, 56, 56, 3, groups=7)), (3, 6, 6)),
     "of 12": (lambda: chain(conv(2, 3, 48, 1), strided(2, 48, 48, 3, groups=4), nn.GELU()), (3, 6, 6)),
+    "three of 12": (lambda: chain(conv(2, 3, 36, 3), strided(2, 36, 36, 3, groups=3), conv(2, 36, 16, 1)), (3, 9, 9)),
+    "seven of 12": (lambda: chain(conv(2, 3, 84, 1), nn.Sigmoid(), strided(2, 84, 84, 3, groups=7)), (3, 6, 6)),
     "of 24": (lambda: chain(conv(2, 3, 48, 1), strided(2, 48, 48, 3, groups=2), conv(2, 48, 48, 1)), (3, 6, 6)),
     "more are made": (lambda: chain(conv(2, 3, 32, 1), strided(2, 32, 64, 3, groups=4)), (3, 6, 6)),
-    "one image": (lambda: chain(conv(2, 3, 32, 1), strided(2, 32, 32, 3, groups=4)), (BATCH, 3, 6, 6)),
-    "along one axis": (lambda: chain(conv(1, 3, 32, 1), strided(1, 32, 32, 5, dilation=2, groups=4)), (3, 19)),
-    "along three": (lambda: chain(conv(3, 3, 32, 1), strided(3, 32, 32, (1, 3, 2), groups=4)), (3, 2, 5, 5)),
-    "residual": (lambda: chain(conv(2, 3, 40, 1), Residual(40, 5), Residual(40, 5)), (BATCH, 3, 8, 8)),
-    "plain input": (lambda: strided(2, 32, 32, 3, groups=4), (32, 6, 6)),
+    "fewer are made": (lambda: chain(conv(2, 3, 64, 1), strided(2, 64, 32, 3, groups=8)), (3, 6, 6)),
+    "one image": (lambda: chain(conv(2, 3, 48, 1), strided(2, 48, 48, 3, groups=4)), (BATCH, 3, 6, 6)),
+    "along one axis": (lambda: chain(conv(1, 3, 48, 1), strided(1, 48, 48, 5, dilation=2, groups=4)), (3, 19)),
+    "along three": (lambda: chain(conv(3, 3, 48, 1), strided(3, 48, 48, (1, 3, 2), groups=4)), (3, 2, 5, 5)),
+    "residual": (lambda: chain(conv(2, 3, 36, 1), Residual(36, 3), Residual(36, 3)), (BATCH, 3, 8, 8)),
+    "plain input": (lambda: strided(2, 48, 48, 3, groups=4), (48, 6, 6)),
     "of 40": (lambda: chain(conv(2, 3, 80, 1), conv(2, 80, 80, 3, groups=2)), (3, 6, 6)),
 }
 
@@ -82,7 +81,7 @@ def test_other_groups_stay(groups: int, stride: int) -> None:
 
 def test_zeros_make_nothing_of_channels_that_are_left_out() -> None:
     """A sigmoid makes 1/2 of the zeros that were added; the next convolution must not see it."""
-    net = chain(conv(2, 3, 24, 1), strided(2, 24, 24, 3, groups=3), nn.Sigmoid(), conv(2, 24, 16, 3), nn.Flatten())
+    net = chain(conv(2, 3, 36, 1), strided(2, 36, 36, 3, groups=3), nn.Sigmoid(), conv(2, 36, 16, 3), nn.Flatten())
     check(net, 3, 11, 11)
 
 
@@ -94,7 +93,7 @@ def test_training_keeps_its_groups() -> None:
 
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_compiled(isa: str, tmp_path: Path) -> None:
-    net = randomized(chain(conv(2, 3, 24, 3), nn.ReLU(), conv(2, 24, 24, 3, stride=2, groups=3), conv(2, 24, 16, 1)))
+    net = randomized(chain(conv(2, 3, 36, 3), nn.ReLU(), conv(2, 36, 36, 3, stride=2, groups=3), conv(2, 36, 16, 1)))
     module, graph, weights = served(net, BATCH, 3, 12, 12)
     x = np.random.default_rng(2).normal(size=(3, 3, 12, 12))
     expected = evaluate(graph, {"x": x, **weights})["out"]
