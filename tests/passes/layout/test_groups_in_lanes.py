@@ -62,7 +62,7 @@ NETS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         lambda: chain(strided(2, 24, 24, 3, groups=3), nn.Tanh(), nn.Flatten(), nn.Linear(24 * 4, 3)),
         (BATCH, 24, 5, 5),
     ),
-    "infinities": (lambda: chain(conv(2, 3, 24, 3), Inverse(), strided(2, 24, 24, 3, groups=3)), (3, 9, 9)),
+    "infinities": (lambda: chain(conv(2, 3, 28, 3), Inverse(), strided(2, 28, 28, 3, groups=7)), (3, 9, 9)),
 }  # fmt: skip
 
 
