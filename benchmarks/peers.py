@@ -126,6 +126,66 @@ def torch_compile(folder: Path, work: dict[str, Any]) -> Run:
     return torch(folder, work, compiled=True)
 
 
+def jax_scan(folder: Path, work: dict[str, Any]) -> Run:
+    """An epoch as one compiled call, a scan over its batches."""
+    import jax
+    import jax.numpy as jnp
+
+    made = {"mnist": jax_mlp, "lenet": jax_lenet}
+    if work["network"] not in made:
+        raise NotImplementedError(f"jax-scan has {' and '.join(made)}")
+    net, size = made[work["network"]], work["batch"]
+    weights = {key: jnp.asarray(value) for key, value in np.load(folder / "weights.npz").items()}
+
+    def loss(weights: Any, x: Any, label: Any) -> Any:
+        return -jnp.take_along_axis(jax.nn.log_softmax(net(weights, x)), label[:, None], 1).mean()
+
+    def step(weights: Any, batch: Any) -> Any:
+        gradients = jax.grad(loss)(weights, *batch)
+        return jax.tree.map(lambda weight, gradient: weight - work["rate"] * gradient, weights, gradients), None
+
+    @jax.jit
+    def epoch(weights: Any, x: Any, label: Any) -> Any:
+        batches = x.reshape(-1, size, *x.shape[1:]), label.reshape(-1, size)
+        return jax.lax.scan(step, weights, batches)[0]
+
+    def run(x: Any, label: Any) -> Any:
+        nonlocal weights
+        weights = epoch(weights, x, label)
+        return [np.asarray(weights[name]) for name in work["parameters"]]
+
+    return run
+
+
+def jax_mlp(weights: Any, x: Any) -> Any:
+    import jax
+
+    layers = len(weights) // 2
+    for i in range(layers):
+        x = x @ weights[f"layers.{i}.weight"].T + weights[f"layers.{i}.bias"]
+        x = jax.nn.relu(x) if i < layers - 1 else x
+    return x
+
+
+def jax_lenet(weights: Any, x: Any) -> Any:
+    """Channels last inside, as JAX likes them on CPUs."""
+    import jax
+    import jax.numpy as jnp
+
+    def convolution(x: Any, name: str, padding: int) -> Any:
+        kernel, pad = weights[f"{name}.weight"].transpose(2, 3, 1, 0), [(padding, padding)] * 2
+        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), pad, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.nn.relu(x + weights[f"{name}.bias"])
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    x = convolution(convolution(x.transpose(0, 2, 3, 1), "c1", 2), "c2", 0)
+    x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)
+    for name in ("f1", "f2", "f3"):
+        x = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+        x = jax.nn.relu(x) if name != "f3" else x
+    return x
+
+
 def torch_network(folder: Path, work: dict[str, Any]) -> Any:
     import torch
     from networks import networks
@@ -167,8 +227,9 @@ PEERS: dict[str, tuple[Callable[[Path, dict[str, Any]], Run], str, str]] = {
     "litert": (litert, "ai_edge_litert", "model.tflite"),
     "torch": (torch, "torch", "weights.npz"),
     "torch-compile": (torch_compile, "torch", "weights.npz"),
+    "jax-scan": (jax_scan, "jax", "weights.npz"),
 }
-TRAINING = ("mlaot", "torch", "torch-compile")
+TRAINING = ("mlaot", "torch", "torch-compile", "jax-scan")
 TREES = ("mlaot", "ort")
 MAKERS = {"model.onnx": (make_onnx, "torch"), "model.tflite": (make_tflite, "litert_torch")}
 

@@ -195,7 +195,8 @@ class Runtime:
 def start(built: Built, peer: str, pythons: dict[str, str]) -> Runtime | None:
     """A runtime whose outputs are right; a line of why where it is not to be had."""
     file, work = PEERS[peer][2], WORKLOADS[built.name]
-    if peer not in (TRAINING if work.examples else TREES if work.network == "gb" else PEERS):
+    serving = [peer for peer in PEERS if peer != "jax-scan"]
+    if peer not in (TRAINING if work.examples else TREES if work.network == "gb" else serving):
         return None
     try:
         if not (built.folder / file).exists():
