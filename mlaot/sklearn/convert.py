@@ -16,7 +16,7 @@ from skl2onnx.common._registration import get_converter
 
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import OWN
-from mlaot.sklearn.estimators import FUNCTIONS, LINEAR, Function, label, linear, trees
+from mlaot.sklearn.estimators import FUNCTIONS, LINEAR, NEIGHBORS, Function, label, linear, trees, votes
 
 OPSET = 18  # what all converters know
 FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientBoosting", "HistGradientBoosting")
@@ -75,7 +75,7 @@ def kinds_converted_here() -> list[type]:
             if kind is not None:  # skl2onnx then converts it as a step of others, too
                 suffix = "Classifier" if name.endswith("Classifier") else "Regressor"
                 ALIASES.setdefault(kind, f"SklearnHistGradientBoosting{suffix}")
-    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *LINEAR, *FUNCTIONS, *REFINED)]
+    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *LINEAR, *NEIGHBORS, *FUNCTIONS, *REFINED)]
 
 
 def function_of(estimator: Any) -> Function | None:
@@ -87,6 +87,8 @@ def function_of(estimator: Any) -> Function | None:
         return FUNCTIONS[name](estimator)
     if name in LINEAR:
         return linear(estimator)
+    if name in NEIGHBORS:
+        return votes(estimator)
     # Where classes are a list there are several outputs.
     return trees(estimator) if name in TREES and not isinstance(getattr(estimator, "classes_", None), list) else None
 

@@ -15,6 +15,7 @@ from mlaot.frontend.numpy import astype, sigmoid, softmax, top_k
 from mlaot.ir.types import f64
 from mlaot.nn.trees import TreeEnsemble
 from mlaot.onnx.ops.ml import NORMS, pick_labels, take
+from mlaot.sklearn.neighbors import neighbours
 
 Function = Callable[..., list[Any]]
 EPSILON = np.finfo(np.float64).eps
@@ -27,6 +28,7 @@ LINEAR = (
     "RidgeClassifierCV",
     "SGDClassifier",
 )
+NEIGHBORS = ("KNeighborsClassifier", "KNeighborsRegressor")
 MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # losses without probabilities
 
 
@@ -89,6 +91,20 @@ def linear(estimator: Any) -> Function | None:
 def _is_linear(estimator: Any) -> bool:
     loss = getattr(estimator, "loss", "log_loss")
     return hasattr(estimator, "coef_") and isinstance(loss, str) and loss in ("log_loss", *MARGINS)
+
+
+def votes(estimator: Any) -> Function | None:
+    """Make the function of neighbours; None where skl2onnx is to convert them."""
+    means = neighbours(estimator)
+    if means is None:
+        return None
+    has_classes = hasattr(estimator, "classes_")
+
+    def run(*inputs: Any) -> list[Any]:
+        found = means(join(inputs))
+        return [label(estimator, np.argmax(found, axis=-1)), found] if has_classes else [found]
+
+    return run
 
 
 def _quadratic(estimator: Any) -> Function:

@@ -30,7 +30,7 @@ from mlaot.ops.nests.target import ZERO, Target
 TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
 START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
 ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
-NEXT, STOP, EARLIER = Var("next", INDEX), Var("stop", INDEX), Var("earlier", ValueType("i32", 1))
+NEXT, STOP = Var("next", INDEX), Var("stop", INDEX)
 BLOCK = 16  # elements that are passed over at once
 
 
@@ -80,12 +80,14 @@ class _Heap:
         """Look for the next element that comes before the root's, and put its index there."""
         here, last, b = as_index(NEXT), Var("last", self.t.read(0, self.t.along(self.axis, ZERO)).type), index_var("b")
         is_first = self.comes_first(here, last)
-        none, one = (Const(value, EARLIER.type) for value in (0, 1))
+        # Counted in integers as wide as the elements: a vector of comparisons is one of these already.
+        earlier = Var("earlier", ValueType("i64" if self.t.arg(0).type.dtype.itemsize == 8 else "i32"))
+        none, one = (Const(value, earlier.type) for value in (0, 1))
         count = select(self.comes_first(here + as_index(b), last), one, none)
         blocks: Body = (
-            Mutable(EARLIER, none),
-            loop("b", BLOCK, (Assign(EARLIER, call("add", EARLIER, count)),)),
-            If(compare("ne", EARLIER, none), (Break(),)),
+            Mutable(earlier, none),
+            loop("b", BLOCK, (Assign(earlier, call("add", earlier, count)),)),
+            If(compare("ne", earlier, none), (Break(),)),
             Assign(NEXT, here + BLOCK),
         )
         return (

@@ -1,0 +1,85 @@
+"""The nearest neighbours of scikit-learn, which vote or whose targets are averaged.
+
+skl2onnx computes distances row by row, and counts the votes of a classifier without its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlaot.frontend.numpy import astype, top_k
+from mlaot.ir.types import f64
+from mlaot.onnx.ops.ml import take
+
+Array = np.ndarray[Any, Any]
+EUCLIDEAN, MANHATTAN = ("euclidean", "l2"), ("manhattan", "cityblock", "l1")
+
+
+def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
+    """Make the function of rows that gives the means of what their neighbours have: shares of classes, or targets.
+
+    None where skl2onnx is to convert it: for other metrics, weights by a function, several outputs of a classifier.
+    """
+    metric, params = estimator.effective_metric_, estimator.effective_metric_params_
+    is_known = metric in (*EUCLIDEAN, *MANHATTAN) and params.get("w") is None
+    is_dense = isinstance(estimator._fit_X, np.ndarray)
+    if not (is_known and is_dense and estimator.weights in ("uniform", "distance", None)):
+        return None
+    classes, targets = getattr(estimator, "classes_", None), np.asarray(estimator._y)
+    if isinstance(classes, list):
+        return None
+    values = np.eye(len(classes))[targets] if classes is not None else targets.reshape(len(targets), -1)
+    points, count = np.asarray(estimator._fit_X, np.float64), estimator.n_neighbors
+    nearest = _by_products(points, count) if metric in EUCLIDEAN else _by_differences(points, count)
+
+    def means(x: Any) -> Any:
+        distance, index = nearest(x)
+        found = take(values.astype(np.float64), index)
+        if estimator.weights != "distance":
+            return np.mean(found, axis=1)
+        weight = _closeness(distance)
+        total = np.sum(np.expand_dims(weight, -1) * found, axis=1)
+        return total / np.sum(weight, axis=1, keepdims=True)
+
+    return means
+
+
+def _closeness(distance: Any) -> Any:
+    """Weigh neighbours by the reciprocals of their distances; if some are at none, these alone."""
+    same = astype(distance == 0, f64)
+    return np.where(np.sum(same, axis=1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
+
+
+def _by_differences(points: Array, count: int) -> Callable[[Any], tuple[Any, Any]]:
+    """Find neighbours by sums of absolute differences."""
+
+    def nearest(x: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = top_k(np.sum(np.abs(np.expand_dims(x, 1) - points), axis=-1), count, largest=False)
+        return found
+
+    return nearest
+
+
+def _by_products(points: Array, count: int) -> Callable[[Any], tuple[Any, Any]]:
+    """Find neighbours by ``|y|^2 - 2 x.y``, which is the square of the distance less ``|x|^2``; return exact distances.
+
+    The origin is moved among the points, where the squares are no larger than needed. It is a multiple of powers of two
+    below the features' spreads: numbers that float64 holds exactly, such as small integers, stay so, and equal
+    distances equal.
+    """
+    spread = np.std(points, axis=0)
+    unit = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
+    origin = np.where(spread > 0, np.round(np.mean(points, axis=0) / unit) * unit, points[0])
+    moved = points - origin
+    weights, squares = -2 * moved.T, np.sum(moved * moved, axis=1)
+
+    def nearest(x: Any) -> tuple[Any, Any]:
+        at = x - origin
+        _, index = top_k(at @ weights + squares, count, largest=False)
+        difference = take(moved, index) - np.expand_dims(at, 1)
+        return np.sqrt(np.sum(difference * difference, axis=-1)), index
+
+    return nearest
