@@ -31,6 +31,7 @@ from mlaot.nest.expressions import (
     ValueType,
     Var,
     as_index,
+    call,
     cast,
     round_up,
 )
@@ -316,9 +317,13 @@ class _ContractionBuilder:
         return result
 
     def _accumulate(self, total: Var, factors: Sequence[Expr]) -> Expr:
-        """Combine a product, or four products of bytes, into a sum."""
+        """Combine a product, four products of bytes, or a difference into a sum."""
         if self.dot:
             return Call(self.dot, (total, *factors), total.type)
+        if self.node.op is red.contract_differences:
+            difference = Call("sub", tuple(factors), total.type)
+            is_square = self.node.attrs["power"] == 2
+            return combine("sum", total, combine("prod", difference, difference) if is_square else call("abs", difference))
         return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
     def _element(

@@ -18,7 +18,7 @@ from mlaot.ops.winograd import TRANSFORMS
 from mlaot.schedule.machine import LINE
 from mlaot.schedule.tuning import FREE_NODES
 
-PRODUCTS = (red.contract, contract_bytes, contract_groups)
+PRODUCTS = (red.contract, red.contract_differences, contract_bytes, contract_groups)
 REDUCTIONS = tuple(op for op in OPS.values() if op.reduces)
 VECTORS = ("f32", "f64")  # the dtypes that kernels compute in vectors
 LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors are converted from as they are loaded

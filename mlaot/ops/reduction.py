@@ -18,7 +18,7 @@ from mlaot.ops.base import Array, Op, accumulate, accumulator, broadcast, no_gra
 from mlaot.ops.base import kept_axes as kept_axes
 from mlaot.ops.base import sum_ as sum_
 from mlaot.ops.cumulative import cumprod
-from mlaot.ops.elementwise import div, is_equal, mul
+from mlaot.ops.elementwise import add, div, is_equal, mul, neg, sign, sub
 from mlaot.ops.nests.reductions import extreme_nest, reduce_nest
 from mlaot.ops.structure import reshape, transpose
 
@@ -175,23 +175,28 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
     return towards(first, a, second, b), towards(second, b, first, a)
 
 
-def _contract_reference(a: Array, b: Array, spec: str) -> Array:
-    """Contract part by part along an axis of the result if large: NumPy copies the windows of an image."""
+def _in_parts(a: Array, b: Array, spec: str, size: int, contract: Callable[[Array, Array], Array]) -> Array:
+    """Contract part by part along an axis of the result if NumPy makes an array of a large ``size``."""
     sum_dtype = accumulator(a.dtype)
     first, second, out = parse_spec(spec)
     labels, larger = (first, a) if a.size >= b.size else (second, b)
     along = max((c for c in labels if c in out), key=lambda c: larger.shape[labels.index(c)], default="")
-    parts = max(1, min(1 + larger.size // PART, larger.shape[labels.index(along)])) if along else 1
+    parts = max(1, min(1 + size // PART, larger.shape[labels.index(along)])) if along else 1
 
     def cut(x: Array, own: str) -> list[Array]:
         return np.array_split(x, parts, own.index(along)) if along in own and parts > 1 else [x] * parts
 
-    products: list[Array] = [
-        np.einsum(spec, a_part.astype(sum_dtype, copy=False), b_part.astype(sum_dtype, copy=False), optimize=True)
+    results = [
+        contract(a_part.astype(sum_dtype, copy=False), b_part.astype(sum_dtype, copy=False))
         for a_part, b_part in zip(cut(a, first), cut(b, second), strict=True)
     ]
-    result = products[0] if parts == 1 else np.concatenate(products, axis=out.index(along))
-    return result.astype(a.dtype)
+    result = results[0] if parts == 1 else np.concatenate(results, axis=out.index(along))
+    return np.asarray(result.astype(a.dtype))
+
+
+def _contract_reference(a: Array, b: Array, spec: str) -> Array:
+    size = max(a.size, b.size)  # it copies the windows of an image
+    return _in_parts(a, b, spec, size, lambda x, y: np.asarray(np.einsum(spec, x, y, optimize=True)))
 
 
 contract: Op = Op(
@@ -201,4 +206,60 @@ contract: Op = Op(
     _vjp_contract,
     contraction(),
     doc="a sum of products by labels, such as ab,bc->ac: matrix products, with any batch axes",
+)
+
+
+def _differences_type(a: Type, b: Type, spec: str, power: int) -> Type:
+    first, second, out = parse_spec(spec)
+    if power not in (1, 2) or not {*first, *second} - {*out} <= {*first} & {*second}:
+        raise MlaotError(f"contract_differences '{spec}' with power {power} does not fit {a} and {b}")
+    return _contract_type(a, b, spec)
+
+
+def _differences_reference(a: Array, b: Array, spec: str, power: int) -> Array:
+    first, second, out = parse_spec(spec)
+    labels = out + "".join(c for c in first if c not in out)
+
+    def spread_over(x: Array, own: str) -> Array:
+        places = [own.index(c) for c in labels if c in own]
+        return np.expand_dims(x.transpose(places), tuple(i for i, c in enumerate(labels) if c not in own))
+
+    def distances(x: Array, y: Array) -> Array:
+        terms = np.abs(spread_over(x, first) - spread_over(y, second)) ** power
+        return np.asarray(np.sum(terms, axis=tuple(range(len(out), len(labels)))))
+
+    extents = dict(zip(first + second, a.shape + b.shape, strict=True))
+    return _in_parts(a, b, spec, int(np.prod([*extents.values()], dtype=np.int64)), distances)
+
+
+def _vjp_differences(ct: Node, out: Node, a: Node, b: Node, spec: str, power: int) -> tuple[Node, Node]:
+    """Multiply the cotangent of each sum by the derivatives of its terms, and add up what an element was part of."""
+    first, second, result = parse_spec(spec)
+    sizes = dict(zip(first + second, a.type.shape + b.type.shape, strict=True))
+    labels = "".join(sizes)
+
+    def over_all(x: Node, own: str) -> Node:
+        ordered = transpose(x, perm=tuple(own.index(c) for c in labels if c in own))
+        places = tuple(i for i, c in enumerate(labels) if c in own)
+        return broadcast(ordered, shape=tuple(sizes.values()), axes=places)
+
+    def towards(own: str, terms: Node) -> Node:
+        total = sum_(terms, axes=tuple(i for i, c in enumerate(labels) if c not in own))
+        kept = "".join(c for c in labels if c in own)
+        return transpose(total, perm=tuple(kept.index(c) for c in own))
+
+    difference = sub(over_all(a, first), over_all(b, second))
+    slope = add(difference, difference) if power == 2 else sign(difference)
+    terms = mul(over_all(ct, result), slope)
+    return towards(first, terms), neg(towards(second, terms))
+
+
+# Distances of all pairs.
+contract_differences: Op = Op(
+    "contract_differences",
+    _differences_type,
+    _differences_reference,
+    _vjp_differences,
+    contraction(),
+    doc="a sum by labels, as in contract, of absolute differences (power 1) or of their squares (power 2)",
 )

@@ -68,7 +68,7 @@ class Contraction:
     stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
     an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``dot``: where each
     factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty. ``groups``: the
-    last operand is stored in groups.
+    last operand is stored in groups. ``power``: instead of products, differences are summed (1), or their squares (2).
     """
 
     dtype: str
@@ -81,6 +81,7 @@ class Contraction:
     gates: str | None = None
     dot: str = ""
     groups: Groups | None = None
+    power: int = 0
     once: Body = field(default=(), compare=False)
     epilogue: Body = field(default=(), compare=False)
 
@@ -127,6 +128,7 @@ def contraction_of(nest: Nest) -> Contraction:
         start,
         GATE if len(updates) > 1 else None,
         functions[0] if functions[0] in DOTS else "",
+        power=_power(updates[0]),
         once=once,
         epilogue=epilogue,
     )
@@ -180,9 +182,19 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
     """Return the function that combines a value into a sum, and the elements whose product that value is."""
     assert isinstance(s, Assign) and isinstance(s.value, Call), f"bug in mlaot: no sum is made by {s}"
     _, *factors = s.value.args
-    if isinstance(factors[0], Call) and factors[0].name == "mul":
+    if isinstance(factors[0], Call) and factors[0].name in ("mul", "abs"):
+        factors = [*factors[0].args]
+    if isinstance(factors[0], Call) and factors[0].name == "sub":
         factors = [*factors[0].args]
     return s.value.name, [_element(x) for x in factors]
+
+
+def _power(s: Statement) -> int:
+    """Return the power of the absolute differences that are summed, 0 where no differences are."""
+    assert isinstance(s, Assign) and isinstance(s.value, Call)
+    term = s.value.args[1]
+    is_difference = isinstance(term, Call) and isinstance(term.args[0], Call) and term.args[0].name == "sub"
+    return (2 if term.name == "mul" else 1) if is_difference else 0
 
 
 def _product(x: Expr) -> tuple[Expr, Expr]:
@@ -270,6 +282,7 @@ def description(kernel: Contraction) -> str:
     """Describe the loops and operands of a contraction: ``f32 i=64 j=512 : k=784 | i:784 k:1 | lanes k:64 j:1``."""
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
     factors = f"int{kernel.groups.bits}" if kernel.groups else kernel.dot or kernel.dtype
+    factors += f" differences^{kernel.power}" if kernel.power else ""
     return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
 
 

@@ -318,6 +318,8 @@ def _tile(
     chains = m * n * plan.sets // plan.passes  # sums that do not wait for each other
     waits = machine.latency * plan.passes / plan.sets if chains < 2 * machine.latency else 0
     work = m * n / rate
+    if kernel.power:  # a difference, and perhaps its absolute value
+        work = m * n * (1 / rate + (3 - kernel.power) / machine.arithmetic)
     if kernel.groups:  # two shifts make an operand
         work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
     busy = max(work, loads, streams, waits)

@@ -417,6 +417,7 @@ NOT_DRAWN = (
     "bitcast",
     "quantize",
     "contract_bytes",
+    "contract_differences",
     "contract_groups",
     "round_f16",
     "round_bf16",

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlaot.ir.types import Literal, f32, i8, i16, i64, u8
 from mlaot.ops import structure as st
+from mlaot.ops.axes import parse_spec
 
 from . import samples_structure
 
@@ -166,6 +167,13 @@ def _contract(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample(args, {"spec": spec})
 
 
+def _differences(rng: np.random.Generator) -> Iterator[Sample]:
+    for sample in _contract(rng):
+        first, second, out = parse_spec(sample.attrs["spec"])
+        if {*first, *second} - {*out} <= {*first} & {*second}:
+            yield from (Sample(sample.args, {**sample.attrs, "power": power}) for power in (1, 2))
+
+
 def _broadcast(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         if len(shape) > 3:
@@ -296,6 +304,7 @@ SAMPLES: dict[str, Make] = {
     "max": _reduction,
     "min": _reduction,
     "contract": _contract,
+    "contract_differences": _differences,
     "broadcast": _broadcast,
     "transpose": _transpose,
     "reshape": _reshape,

@@ -34,7 +34,7 @@ LARGER = {"relu", "maximum", "minimum", "max", "min"}
 ULPS = {"exp": 2, "log": 2, "tanh": 2, "pow": 4}
 SUMS = {
     *("sum", "prod", "cumsum", "cumprod", "linear_recurrence", "contract", "fold", "put_add", "scatter", "pow"),
-    *("tree_ensemble", "winograd_input", "winograd_output", "sparse_dot", "sparse_add"),
+    *("contract_differences", "tree_ensemble", "winograd_input", "winograd_output", "sparse_dot", "sparse_add"),
 }
 NAMES = sorted(set(SAMPLES) - {"size"})
 # Those that have a meaning everywhere: not conversions, and not the inverse of a distribution function.

@@ -222,6 +222,8 @@ def test_type_rules_say_what_they_got() -> None:
     refused("does not fit", "contract", f32[2, 3], f32[3], spec="a,b->ab")
     refused("does not fit", "contract", f32[3], f64[3], spec="a,a->")
     refused("does not fit", "contract", f32[3], f32[3], spec="a,a->b")
+    refused("power 3 does not fit", "contract_differences", f32[3], f32[3], spec="a,a->", power=3)
+    refused("does not fit", "contract_differences", f32[2, 3], f32[2], spec="ab,a->a", power=1)
     refused("operands of one type", "stack", f32[3], f32[4])
     refused("cannot concatenate", "concat", f32[2, 3], f32[3, 3], axis=1)
     refused("integer labels", "one_hot", f32[3], classes=4, dtype=f32)
@@ -236,11 +238,12 @@ def test_named_dims_never_broadcast() -> None:
     assert OPS["contract"].type_rule(f32[n, 4], f32[3, 4], spec="ab,cb->ac") == f32[n, 3]
 
 
-def test_large_contractions_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [(sample, OPS["contract"].reference(*sample.args, **sample.attrs)) for sample in samples("contract")]
+@pytest.mark.parametrize("name", ["contract", "contract_differences"])
+def test_large_contractions_are_evaluated_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [(sample, OPS[name].reference(*sample.args, **sample.attrs)) for sample in samples(name)]
     monkeypatch.setattr(red, "PART", 3)
     for sample, whole in cases:
-        found = OPS["contract"].reference(*sample.args, **sample.attrs)
+        found = OPS[name].reference(*sample.args, **sample.attrs)
         np.testing.assert_allclose(found, whole, 1e-12, 1e-12, err_msg=str(sample.attrs))
 
 

@@ -34,7 +34,7 @@ def transposed_operands(module: Module) -> None:
     """Apply the rule of this file to every graph."""
     rules = (values_transposed, values_packed) + (() if module.is_frozen else (weights_transposed,))
     for graph in module.graphs.values():
-        everywhere(lambda graph: rewrite(graph, {red.contract: rules}), graph)
+        everywhere(lambda graph: rewrite(graph, {red.contract: rules, red.contract_differences: rules}), graph)
 
 
 def values_transposed(node: Node) -> Node | None:
@@ -68,7 +68,7 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
         stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
         labels[i] = "".join(order)
         operands = (other, stored) if i else (stored, other)
-        return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
+        return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
     return None
 
 
@@ -94,7 +94,7 @@ def values_packed(node: Node) -> Node | None:
                 labels[i] = order
                 stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
                 operands = (other, stored) if i else (stored, other)
-                return red.contract(*operands, spec=f"{labels[0]},{labels[1]}->{out}")
+                return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
     return None
 
 

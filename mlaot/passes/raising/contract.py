@@ -29,7 +29,7 @@ def sum_of_products(node: Node) -> Node | None:
     if product.op is not ew.mul or _is_half(node):
         return None
     labels = ascii_lowercase[: product.type.rank]
-    (a, a_labels), (b, b_labels) = (_factor(product.arg(i), labels) for i in (0, 1))
+    (a, a_labels), (b, b_labels) = (operand_of(product.arg(i), labels) for i in (0, 1))
     out = "".join(c for i, c in enumerate(labels) if i not in axes)
     summed = set(labels) - set(out)
     if not (summed <= set(a_labels) and summed <= set(b_labels)) or set(out) <= set(a_labels) & set(b_labels):
@@ -66,7 +66,8 @@ def _is_half(node: Node) -> bool:
     return node.type.dtype in (f16, bf16)
 
 
-def _factor(node: Node, labels: str) -> tuple[Node, str]:
+def operand_of(node: Node, labels: str) -> tuple[Node, str]:
+    """Return what a factor broadcasts, and its labels."""
     if node.op is st.broadcast and node.arg(0).type.rank > 0:
         return node.arg(0), "".join(labels[a] for a in node.attrs["axes"])
     return node, labels
