@@ -15,7 +15,11 @@ from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import take
 
 Array = np.ndarray[Any, Any]
-EUCLIDEAN, MANHATTAN = ("euclidean", "l2"), ("manhattan", "cityblock", "l1")
+EUCLIDEAN = ("euclidean", "l2")
+OF_DIFFERENCES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("manhattan", "cityblock", "l1"), np.sum),
+    "chebyshev": np.max,
+}
 
 
 def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
@@ -24,7 +28,7 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
     None where skl2onnx is to convert it: for other metrics, weights by a function, several outputs of a classifier.
     """
     metric, params = estimator.effective_metric_, estimator.effective_metric_params_
-    is_known = metric in (*EUCLIDEAN, *MANHATTAN) and params.get("w") is None
+    is_known = metric in (*EUCLIDEAN, *OF_DIFFERENCES) and params.get("w") is None
     is_dense = isinstance(estimator._fit_X, np.ndarray)
     if not (is_known and is_dense and estimator.weights in ("uniform", "distance", None)):
         return None
@@ -33,7 +37,8 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
         return None
     values = np.eye(len(classes))[targets] if classes is not None else targets.reshape(len(targets), -1)
     points, count = np.asarray(estimator._fit_X, np.float64), estimator.n_neighbors
-    nearest = _by_products(points, count) if metric in EUCLIDEAN else _by_differences(points, count)
+    is_euclidean = metric in EUCLIDEAN
+    nearest = _by_products(points, count) if is_euclidean else _by_differences(points, count, OF_DIFFERENCES[metric])
 
     def means(x: Any) -> Any:
         distance, index = nearest(x)
@@ -53,11 +58,12 @@ def _closeness(distance: Any) -> Any:
     return np.where(np.sum(same, axis=1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
 
 
-def _by_differences(points: Array, count: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Find neighbours by sums of absolute differences."""
+def _by_differences(points: Array, count: int, combine: Callable[..., Any]) -> Callable[[Any], tuple[Any, Any]]:
+    """Find neighbours by the sum, or the largest, of absolute differences."""
 
     def nearest(x: Any) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = top_k(np.sum(np.abs(np.expand_dims(x, 1) - points), axis=-1), count, largest=False)
+        distance = combine(np.abs(np.expand_dims(x, 1) - points), axis=-1)
+        found: tuple[Any, Any] = top_k(distance, count, largest=False)
         return found
 
     return nearest

@@ -202,6 +202,7 @@ def table() -> dict[str, Case]:
         add(kind, seeded(MLPClassifier, hidden_layer_sizes=(5,), max_iter=50), discriminant.LinearDiscriminantAnalysis)
         add(kind, discriminant.QuadraticDiscriminantAnalysis)
         add(kind, neighbors.KNeighborsClassifier, extremes=False)
+        add(kind, lambda: neighbors.KNeighborsClassifier(30, weights="distance"), extremes=False)
         add(kind, lambda: neighbors.RadiusNeighborsClassifier(radius=9.0), extremes=False)
         add(kind, seeded(gaussian.GaussianProcessClassifier), extremes=False)
         add(kind, lambda: CalibratedClassifierCV(logistic(), cv=2), lambda: multiclass.OneVsRestClassifier(logistic()))
@@ -246,6 +247,8 @@ def table() -> dict[str, Case]:
     add("reg", seeded(GradientBoostingRegressor, **few), seeded(AdaBoostRegressor, **few))
     add("reg", seeded(HistGradientBoostingRegressor, max_iter=8))
     add("reg", seeded(BaggingRegressor, **few), seeded(MLPRegressor, hidden_layer_sizes=(5,), max_iter=50))
+    add("reg", lambda: neighbors.KNeighborsRegressor(3, p=1, weights="distance"), extremes=False)
+    add("reg", lambda: neighbors.KNeighborsRegressor(metric="chebyshev"), extremes=False)
     add("reg", neighbors.KNeighborsRegressor, lambda: neighbors.RadiusNeighborsRegressor(radius=9.0), extremes=False)
     add("reg", seeded(gaussian.GaussianProcessRegressor), extremes=False)
     pair = [("a", ridge()), ("b", DecisionTreeRegressor(max_depth=3, random_state=0))]

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -78,6 +79,25 @@ def test_methods_of_others() -> None:
     outliers = IsolationForest(n_estimators=3, random_state=0).fit(X)
     found = called(mlaot.sklearn.load(outliers, X), "decision_function", X=X)
     np.testing.assert_allclose(found, outliers.decision_function(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_neighbours(shift: float) -> None:
+    """A row that was learnt is its own neighbour at no distance; rows far from the origin have theirs, too."""
+    rows, near = X + shift, X[:9] + shift + 1e-3
+    for p in (1, 2):
+        classifier = KNeighborsClassifier(4, weights="distance", p=p).fit(rows, Y)
+        declared = mlaot.sklearn.load(classifier, rows)
+        np.testing.assert_array_equal(called(declared, "predict_proba", X=rows), classifier.predict_proba(rows))
+        expected = classifier.predict_proba(near)
+        np.testing.assert_allclose(called(declared, "predict_proba", X=near), expected, rtol=1e-6)
+    whole = np.round(3 * X)
+    for columns in (whole, whole + 7):  # many equal distances, which float64 holds exactly
+        regressor = KNeighborsRegressor(5, algorithm="brute").fit(columns, X[:, 0])
+        distances = np.sum((columns[:, None] - columns) ** 2, -1)
+        nearest = np.argsort(distances, axis=1, kind="stable")[:, :5]
+        found = called(mlaot.sklearn.load(regressor, columns), "predict", X=columns)
+        np.testing.assert_allclose(found, X[nearest, 0].mean(1), rtol=1e-12)
 
 
 def test_columns() -> None:
