@@ -66,6 +66,17 @@ u64 = DType("u64", "uint64", 8, "u")
 boolean = DType("bool", "bool", 1, "b")
 DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)}
 BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d is not bf16}
+DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}  # of the significand, in bits
+
+
+def holds_all(wide: DType, narrow: DType) -> bool:
+    """Tell whether a dtype has every value of another one: a conversion to it loses nothing."""
+    if wide == narrow or narrow.kind == "b":
+        return True
+    if "b" in wide.kind or (narrow.kind == "f" and (wide.kind != "f" or wide.itemsize == narrow.itemsize)):
+        return False
+    first, second = (DIGITS.get(d.name, 8 * d.itemsize - (d.kind == "i")) for d in (wide, narrow))
+    return first >= second and (wide.kind != "u" or narrow.kind == "u")
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,27 @@ class Packed:
         high, low = np.unique(feature[~nan_left]), np.unique(feature[nan_left])
         many = is_shallow and width > 2 * len(high) + 64
         self.gathers = bool(len(low)) or many or not is_row
-        self.features = np.concatenate([high, low]).astype(np.int64) if self.gathers else np.arange(0)
+        used = np.concatenate([high, low]).astype(np.int64)
+        self.features = used if len(used) else np.zeros(1, np.int64)  # leaves alone read none
         self.low = len(high)
-        self.columns = max(len(self.features), 1) if self.gathers else width
+        self.columns = len(self.features) if self.gathers else width
         if self.gathers:
             place = np.searchsorted(high, feature), self.low + np.searchsorted(low, feature)
             self.column = np.where(nan_left, place[1], place[0])
         else:
             self.column = feature.astype(np.int64)
+
+    @property
+    def lists_features(self) -> bool:
+        """Whether columns are gathered by a table: they are not all those of features that follow each other."""
+        parts = ((0, self.low), (self.low, len(self.features)))
+        return self.gathers and any(first < end and self.features_from(first, end) is None for first, end in parts)
+
+    def features_from(self, first: int, end: int) -> int | None:
+        """Return the feature of the column ``first``, if those up to ``end`` are of it and of the next ones in turn."""
+        begin = int(self.features[first])
+        is_run = np.array_equal(self.features[first:end], begin + np.arange(end - first))
+        return begin if is_run else None
 
     def _make_blocks(self, depths: Array, shallow: Array) -> None:
         """Make the tree blocks with their splits and leaves; a depth of few trees joins the next one."""
@@ -191,8 +204,8 @@ class Packed:
             literals["roots"] = Literal(self.roots, i32)
         if self.leaf == "own":
             literals["targets"] = Literal(self.target[np.concatenate(self.order)], i32)
-        if self.gathers:
-            literals["features"] = Literal(self.features if len(self.features) else np.zeros(1, np.int64), i32)
+        if self.lists_features:
+            literals["features"] = Literal(self.features, i32)
         return literals
 
 

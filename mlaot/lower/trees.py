@@ -122,7 +122,7 @@ class _TreeBuilder(Builder):
             self.branch_leaves, self.roots = table("branch_leaves", dtype), table("roots", "i32")
         if forest.leaf == "own":
             self.targets = table("targets", "i32")
-        if forest.gathers:
+        if forest.lists_features:
             self.features = table("features", "i32", "columns")
 
     def _make_scratch(self, node: Node) -> None:
@@ -185,15 +185,18 @@ class _TreeBuilder(Builder):
         x = Var("x0", self.type)
         to_left = select(compare("eq", x, x), x, const(-float("inf"), self.type))
         feature = index_var("e0")
-        column = Let(feature, cast(self.features[J], "index"))
-        element = self.element(self.source, [*self._at(I), as_index(feature)])
-        at = I * columns + J
         body: list[Statement] = []
-        if low:
-            body.append(loop("j", low, (column, Store(self.gathered, at, element))))
-        if low < columns:
-            copy = (column, Let(x, element), Store(self.gathered, at, to_left))
-            body.append(For(index_var("j"), Index(low), Index(columns), copy))
+        for first, end, sends_nan_left in ((0, low, False), (low, columns, True)):
+            if first == end:
+                continue
+            begin = self.forest.features_from(first, end)
+            column = (Let(feature, cast(self.features[J], "index")),) if begin is None else ()
+            element = self.element(
+                self.source, [*self._at(I), as_index(feature) if begin is None else J + begin - first]
+            )
+            value, lets = (to_left, [Let(x, element)]) if sends_nan_left else (element, [])
+            copy = (*column, *lets, Store(self.gathered, I * columns + J, value))
+            body.append(For(index_var("j"), Index(first), Index(end), copy))
         return (self._each_row(tuple(body)),)
 
     def _transpose(self) -> Body:

@@ -7,7 +7,7 @@ import pytest
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Literal, Type, dim, topological, users, verify
-from mlaot.ir.types import f32, f64, i64
+from mlaot.ir.types import DTYPES, DType, bf16, boolean, f32, f64, holds_all, i8, i64, u8, u64
 from mlaot.ops import OPS
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -190,3 +190,16 @@ def test_a_type_error_is_the_users() -> None:
     graph = Graph("f")
     with pytest.raises(MlaotError, match="operands must have one type"):
         ew.add(graph.input("a", f32[2]), graph.input("b", f32[3]))
+
+
+@pytest.mark.parametrize("wide", DTYPES.values())
+@pytest.mark.parametrize("narrow", DTYPES.values())
+def test_a_dtype_holds_all_of_another(wide: DType, narrow: DType) -> None:
+    """As NumPy says, which takes integers of 64 bits for safe in float64 and has no bfloat16."""
+    if "bf16" in (wide.name, narrow.name):
+        expected = wide == narrow or ((narrow in (boolean, i8, u8) or wide in (f32, f64)) and narrow.kind in "biu")
+        expected |= narrow is bf16 and wide in (f32, f64)
+        expected &= not (narrow.kind in "iu" and narrow.itemsize > 1 and wide is bf16)
+    else:
+        expected = np.can_cast(narrow.numpy, wide.numpy, "safe") and not (narrow in (i64, u64) and wide.kind == "f")
+    assert holds_all(wide, narrow) == expected, (wide, narrow)

@@ -104,6 +104,12 @@ def test_trees_are_the_reference(name: str, libraries: dict[str, Library]) -> No
             assert alone["y"].tobytes() == found[0][i : i + 1].tobytes()
 
 
+def test_features_that_follow_each_other_need_no_table() -> None:
+    packed = {name: Packed(CASES[name].forest, "f32", "sum", 300, True) for name in ("mixed", "few of many features")}
+    assert packed["mixed"].gathers and not packed["mixed"].lists_features
+    assert packed["few of many features"].gathers and packed["few of many features"].lists_features
+
+
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
     """One row, stacks of rows, columns of a transposed array, a value in between, a result that is used twice."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 from mlaot.ir import dims as dims_
+from mlaot.ir.types import holds_all
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -152,6 +153,18 @@ def to_its_type(node: Node) -> Node | None:
     return node.arg(0) if node.arg(0).type == node.type else None
 
 
+def cast_twice(node: Node) -> Node | None:
+    """cast(cast(x)) => cast(x), where the inner cast keeps all values (integers wrap, floats saturate)."""
+    inner, dtype = node.arg(0), node.type.dtype
+    if inner.op is not ew.cast:
+        return None
+    x = inner.arg(0)
+    is_alike = dtype.kind in "fb" or dtype == x.type.dtype or inner.type.dtype.kind == x.type.dtype.kind
+    if not (is_alike and holds_all(inner.type.dtype, x.type.dtype)):
+        return None
+    return ew.cast(x, dtype=dtype)
+
+
 def broadcast_twice(node: Node) -> Node | None:
     """broadcast(broadcast(x)) => broadcast(x)"""
     inner = node.arg(0)
@@ -277,7 +290,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     ew.relu: (relu_of_relu,),
     quantize: (quantize_rounded, quantize_shifted),
     ew.pow_: (trivial_power,),
-    ew.cast: (to_its_type,),
+    ew.cast: (to_its_type, cast_twice),
     st.broadcast: (to_its_type, broadcast_twice),
     st.transpose: (transpose_twice,),
     st.reshape: (reshape_twice,),

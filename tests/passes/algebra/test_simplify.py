@@ -11,7 +11,7 @@ import pytest
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, dim, verify
-from mlaot.ir.types import f32, f64, u8
+from mlaot.ir.types import f32, f64, i8, i16, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -41,6 +41,14 @@ def graph_of(build: Build, shape: tuple[Any, ...] = (4,)) -> Graph:
     x, y = graph.input("x", f64[shape]), graph.input("y", f64[shape])
     graph.outputs["r"] = build(x, y)
     return graph
+
+
+def cast_f32(x: Node) -> Node:
+    return ew.cast(x, dtype=f32)
+
+
+def step(x: Node) -> Node:
+    return ew.cast(ew.step(x), dtype=i8)
 
 
 def number(value: float) -> Build:
@@ -87,6 +95,14 @@ FIRES: dict[str, tuple[Build, str]] = {
         "v3 = div(v1, v2) : f64[4]\nreturn r=v3",
     ),
     "cast to itself": (lambda x, y: ew.cast(x, dtype=f64), "return r=v0"),
+    "cast back": (
+        lambda x, y: ew.cast(ew.cast(cast_f32(x), dtype=f64), dtype=f32),
+        "v1 = cast(v0, dtype=f32) : f32[4]\nreturn r=v1",
+    ),
+    "cast on": (
+        lambda x, y: ew.cast(ew.cast(step(x), dtype=i16), dtype=f32),
+        "v1 = step(v0) : f64[4]\nv2 = cast(v1, dtype=i8) : i8[4]\nv3 = cast(v2, dtype=f32) : f32[4]\nreturn r=v3",
+    ),
     "add(x)": (lambda x, y: ew.add(x), "return r=v0"),
     "sum over nothing": (lambda x, y: red.sum_(x, axes=()), "return r=v0"),
     "broadcast to itself": (lambda x, y: st.broadcast(x, shape=(4,), axes=(0,)), "return r=v0"),
@@ -136,6 +152,8 @@ STAYS: dict[str, Build] = {
     "x + 0": lambda x, y: ew.add(x, full_like(x, 0.0)),
     "x - -0": lambda x, y: ew.sub(x, full_like(x, -0.0)),
     "x - x": lambda x, y: ew.sub(x, x),
+    "cast that rounds": lambda x, y: ew.cast(ew.cast(x, dtype=f32), dtype=f64),
+    "cast that saturates": lambda x, y: ew.cast(ew.cast(ew.cast(ew.sign(x), dtype=i8), dtype=f32), dtype=u8),
     "x / x": lambda x, y: ew.div(x, x),
     "0 / x": lambda x, y: ew.div(full_like(x, 0.0), x),
     "0 - x": lambda x, y: ew.sub(full_like(x, 0.0), x),
