@@ -294,7 +294,13 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
         shapes = [
             (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
         ]
-    return sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
+    cycles = sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
+    if plan.rows_inside and not along_sum:
+        width = next(nominal(axis.size) for axis in kernel.out if axis.name == kernel.lanes)
+        if width > plan.counts.get(kernel.lanes, 1) * lanes:  # the tiles leave one row of the result for the next
+            lines = sum(tiles * m * n for tiles, m, n in shapes) * machine.bytes / LINE
+            cycles += lines * tuning.ROW_RESULT_CYCLES
+    return cycles
 
 
 def _tile(

@@ -296,3 +296,14 @@ def test_blocks_of_panels(columns: int, count: int, lanes: int) -> None:
             assert end == min(start + segment.step, columns)
         reached = int(segment.end)
     assert reached == columns
+
+
+def test_rows_of_short_sums_are_finished_one_after_the_other() -> None:
+    """Else each tile stores a few columns to rows that lie far apart; with long sums, weights decide."""
+
+    def is_inside(columns: int, summed: int) -> bool:
+        text = PANELS.replace("960", str(columns * summed)).replace("40", str(columns)).replace("20", str(summed))
+        return schedule(contraction_of(parse_nest(text)), MACHINES["v3"]).rows_inside
+
+    assert not is_inside(2000, 30)
+    assert is_inside(1024, 256)
