@@ -40,7 +40,17 @@ Call = Callable[[], Any]
 
 def estimators() -> Iterator[Any]:
     """One estimator after another, not yet fitted; those of trees with up to 100 of them."""
-    from sklearn import cluster, decomposition, ensemble, linear_model, naive_bayes, neighbors, neural_network, svm, tree
+    from sklearn import (
+        cluster,
+        decomposition,
+        ensemble,
+        linear_model,
+        naive_bayes,
+        neighbors,
+        neural_network,
+        svm,
+        tree,
+    )
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -162,7 +172,7 @@ def compare(estimator: Any, counts: list[int]) -> list[tuple[str, int, dict[str,
         found = []
         for count in counts:
             rows = rows_of(count, 2)
-            us = times({runtime: lambda answer=answer: answer(rows) for runtime, answer in answers.items()})
+            us = times({runtime: lambda f=answer, x=rows: f(x) for runtime, answer in answers.items()})
             found.append((name, count, us))
     return found
 

@@ -323,7 +323,9 @@ class _ContractionBuilder:
         if self.node.op is red.contract_differences:
             difference = Call("sub", tuple(factors), total.type)
             is_square = self.node.attrs["power"] == 2
-            return combine("sum", total, combine("prod", difference, difference) if is_square else call("abs", difference))
+            return combine(
+                "sum", total, combine("prod", difference, difference) if is_square else call("abs", difference)
+            )
         return combine(self.combine, total, factors[0] if len(factors) == 1 else combine("prod", *factors))
 
     def _element(

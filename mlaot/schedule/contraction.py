@@ -193,8 +193,9 @@ def _power(s: Statement) -> int:
     """Return the power of the absolute differences that are summed, 0 where no differences are."""
     assert isinstance(s, Assign) and isinstance(s.value, Call)
     term = s.value.args[1]
-    is_difference = isinstance(term, Call) and isinstance(term.args[0], Call) and term.args[0].name == "sub"
-    return (2 if term.name == "mul" else 1) if is_difference else 0
+    if not isinstance(term, Call) or not isinstance(term.args[0], Call) or term.args[0].name != "sub":
+        return 0
+    return 2 if term.name == "mul" else 1
 
 
 def _product(x: Expr) -> tuple[Expr, Expr]:

@@ -7,41 +7,35 @@
     v6 = sum(v5, axes=(2,))
 
 The kernel of products computes them: in registers, a vector along the pairs, with what follows in its epilogue. They
-stay sums of differences, since the squares of two far away points cancel. What else reads the differences needs them in
-memory anyway; then they stay as they are.
+stay sums of differences, since the squares of two far away points cancel. Whatever else reads the differences changes
+no bit of the sums: it computes its own.
 """
 
 from __future__ import annotations
 
 from string import ascii_lowercase
 
-from mlaot.ir import Graph, Node, users
+from mlaot.ir import Graph, Node
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops.kinds import VECTORS
 from mlaot.passes.base import pass_over
 from mlaot.passes.raising.contract import operand_of
+from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
 
 
 @pass_over("graphs", after=("entries", "contract"))
 def pairwise(graph: Graph) -> None:
     """Apply the rule of this file to every sum."""
-    everywhere(_rewrite, graph)
-
-
-def _rewrite(graph: Graph) -> None:
-    used, kept = users(graph.nodes()), set(graph.roots())
-    for node in graph.nodes():
-        if node.op is red.sum_ and node.type.dtype.name in VECTORS and (distances := distances_of(node)) is not None:
-            inner = (node.arg(0), node.arg(0).arg(0))  # the terms, and the differences of which they are made
-            if not any(x in kept or len(set(used[x])) > 1 for x in inner):
-                graph.forward(node, distances)
+    everywhere(lambda graph: rewrite(graph, {red.sum_: (distances_of,)}), graph)
 
 
 def distances_of(node: Node) -> Node | None:
     """sum(square(broadcast(x) - broadcast(w))) => contract_differences(x, w, power=2), and so on"""
     term, axes = node.arg(0), node.attrs["axes"]
+    if node.type.dtype.name not in VECTORS:
+        return None
     is_square = term.op is ew.mul or (term.op is ew.pow_ and term.attrs["exponent"] == 2)
     if not (is_square or term.op is ew.abs_):
         return None
