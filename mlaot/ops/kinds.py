@@ -49,6 +49,8 @@ def _keeps_strides(node: Node) -> bool:
     x, merged = node.arg(0), _merged_groups(node)
     if not merged:
         return merged is not None
+    if x.op is st.input_ and x.attrs.get("gapless"):
+        return True
     if is_stored(x) or is_view(x) or x.op is result:
         return False
     return not merges_rows(node) or is_narrow(x.type.shape) or _fills_rows(x.type)

@@ -47,6 +47,7 @@ from mlaot.passes.frozen.unused_weights import unused_weights
 from mlaot.passes.frozen.winograd import winograd
 from mlaot.passes.layout.batch_innermost import batch_innermost
 from mlaot.passes.layout.blocked_layout import blocked_layout
+from mlaot.passes.layout.gapless_inputs import gapless_inputs
 from mlaot.passes.layout.sink_reshapes import sink_reshapes
 from mlaot.passes.layout.split_batches import split_batches
 from mlaot.passes.layout.spread_convolution import spread_convolution
@@ -91,7 +92,7 @@ FROZEN: Passes = (
 # Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
 # The forms that lowering expects.
-LEGAL: Passes = (legalize, group_weights, half_weights)
+LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights)
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.

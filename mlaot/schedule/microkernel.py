@@ -158,7 +158,10 @@ class Tile:
         is_dense = len(self.columns) * self.lanes == len(firsts) * line
         if not is_dense or self.along_sum or not b.vector or dict(b.strides).get(self.kernel.summed[-1].name) != line:
             return
-        if len(self.rows) > 1 and operand_bytes(self.kernel, b) > second_level_bytes(self.machine):
+        size = operand_bytes(self.kernel, b)
+        if isinstance(b.array.size, int):  # windows read elements several times
+            size = min(size, b.array.size * DTYPES[b.dtype].itemsize)
+        if len(self.rows) > 1 and size > second_level_bytes(self.machine):
             for at in points:
                 places = (self.index(b, self.point(at, first)) + PREFETCH_LINES * line for first in firsts)
                 yield from (Prefetch(b.array, Index(place)) for place in places)

@@ -298,6 +298,28 @@ def test_blocks_of_panels(columns: int, count: int, lanes: int) -> None:
     assert reached == columns
 
 
+def test_windows_that_stay_near_are_not_prefetched() -> None:
+    """Windows of a small array are many elements of few places."""
+
+    def prefetched(places: int) -> int:
+        tiles = schedule_nest(
+            parse_nest(f"""\
+def windows(y: f32[{12 * places * 16}], x: f32[{12 * 64}], w: f32[{(places + 64) * 16}]):
+    for c in parallel(0, {places}):
+        for i in parallel(0, 12):
+            for j in parallel_tiled(0, 16):
+                acc: f32 = f32(0.0)
+                for k in range(0, 64):
+                    acc = acc + (x[i * 64 + k] * w[c * 16 + k * 16 + j])
+                y[192 * c + i * 16 + j] = acc
+"""),
+            MACHINES["v3"],
+        )
+        return sum(isinstance(s, Prefetch) for s in walk(tiles.body))
+
+    assert not prefetched(1000) and prefetched(20000)
+
+
 def test_rows_of_short_sums_are_finished_one_after_the_other() -> None:
     """Else each tile stores a few columns to rows that lie far apart; with long sums, weights decide."""
 
