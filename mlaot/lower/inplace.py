@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from mlaot.ir import Node
 from mlaot.lower.fuse import Group, full_shape
-from mlaot.lower.rows import stages_of
+from mlaot.lower.rows import across_stages, stages_of
 from mlaot.ops.control import result, scan, while_
 from mlaot.ops.indexing import scatter
 from mlaot.ops.kinds import base_of, drop_unit_axes, is_free, root_of
@@ -113,12 +113,14 @@ def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool
 
 
 def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
-    """Return when a row kernel computes each node: the stage, whether per row or per column, the place there."""
+    """Return when a row kernel computes each node, the last time: the stage, per row or per column, the place there."""
     if group.kind == "loops":
         return {n: (0, 0, i) for i, n in enumerate(group.nodes)}
     stage, full = stages_of(group), full_shape(group)
+    _, again = across_stages(group)
     order = {}
     for i, n in enumerate(group.nodes):
         columns = n.op.reduces or (n.type.shape == full and group.columns is not None)
-        order[n] = (stage[n] - (n.op.reduces), int(columns), i)
+        last = max((s for s, nodes in again.items() if n in nodes), default=0)  # it reads its arguments again
+        order[n] = (max(stage[n] - (n.op.reduces), last), int(columns), i)
     return order

@@ -8,7 +8,7 @@ for i in parallel(0, rows):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from mlaot.ir import DTYPES, Node
 from mlaot.ir.dims import NOMINAL
@@ -35,7 +35,7 @@ from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.nests.target import ZERO
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import STACK_ROW_BYTES
+from mlaot.schedule.tuning import ROW_NODES_AGAIN, STACK_ROW_BYTES
 
 
 def stages_of(group: Group) -> dict[Node, int]:
@@ -47,18 +47,36 @@ def stages_of(group: Group) -> dict[Node, int]:
     return stage
 
 
-def values_across_stages(group: Group) -> list[Node]:
-    """Return full rows that a later stage reads."""
+def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node], dict[int, set[Node]]]:
+    """Return full rows that wait for a later stage, and by stage those that it computes again: it costs no more.
+
+    x - mean(x), of which a variance and a result are made, is the difference of an element and a number in both stages.
+    What is ``stored`` is read from there.
+    """
     stage, full = stages_of(group), full_shape(group)
-    values: dict[Node, None] = {}
+    steps: dict[Node, int] = {}  # from one element of a row; 0 for what is not worth computing again
     for node in group.nodes:
+        rows = [base_of(a) for a in node.args if a.find().type.shape == base_of(a).type.shape == full]
+        is_light = node.op.cheap and node.type.dtype.name == group.dtype and len(set(rows)) <= 1
+        count = 1 + max((steps.get(x, 0) for x in rows), default=0)
+        steps[node] = count if is_light and count <= ROW_NODES_AGAIN else 0
+    waiting: dict[Node, None] = {}
+    again: dict[int, set[Node]] = {}
+
+    def need(x: Node, s: int) -> None:
+        if x not in stage or x.type.shape != full or stage[x] >= s or x in stored:
+            return
+        if not steps[x]:
+            waiting[x] = None
+        elif x not in again.setdefault(s, set()):
+            again[s].add(x)
+            for a in x.args:
+                need(base_of(a), s)
+
+    for node in group.nodes if group.columns is not None else ():
         for a in node.args:
-            base = base_of(a)
-            if base in stage and base.type.shape == full and group.columns is not None:
-                at = stage[node] - (node.op.reduces)
-                if stage[base] < at:
-                    values[base] = None
-    return list(values)
+            need(base_of(a), stage[node] - (node.op.reduces))
+    return list(waiting), again
 
 
 def needs_buffer(group: Group) -> list[Node]:
@@ -66,7 +84,7 @@ def needs_buffer(group: Group) -> list[Node]:
     columns = group.columns
     if isinstance(columns, int) and padded_extent(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
         return []
-    return values_across_stages(group)
+    return across_stages(group)[0]
 
 
 def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
@@ -91,9 +109,9 @@ class _RowsBuilder(Builder):
             names[self.axis] = "j"
         self.at: list[Expr] = [as_index(index_var(names[a])) for a in range(self.rank)]
         self.temporaries: dict[Node, Array] = {}
-        for node in values_across_stages(group):
-            if node not in stores:
-                self.temporaries[node] = self._temporary(node)
+        waiting, self.again = across_stages(group, stores)
+        for node in waiting:
+            self.temporaries[node] = self._temporary(node)
 
     def _temporary(self, node: Node) -> Array:
         """Return a row on the stack for what a later stage reads; truth values become numbers."""
@@ -167,6 +185,17 @@ class _RowsBuilder(Builder):
     def _row_nodes(self, s: int) -> list[Node]:
         return [n for n in self.group.nodes if self._column_stage(n) is None and self.stage[n] == s]
 
+    def _column_nodes(self, s: int) -> list[Node]:
+        """Return the nodes of the loop of a stage, without those that only later stages read, which compute them."""
+        again, read = self.again.get(s, set()), set[Node]()
+        nodes = []
+        for node in reversed(self.group.nodes):
+            is_kept = node.op.reduces or node in self.stores or node in self.temporaries or node in read
+            if is_kept and (self._column_stage(node) == s or node in again):
+                nodes.append(node)
+                read |= {base_of(a) for a in node.args}
+        return nodes[::-1]
+
     def indices(self, node: Node) -> Sequence[Expr]:
         """Return the indices of a value at a point; those of a value per row are the first ones."""
         return self.at[: node.type.rank]
@@ -174,14 +203,17 @@ class _RowsBuilder(Builder):
     def _stage(self, s: int, values: dict[Node, Expr]) -> Body:
         """Return the values per row before a loop, its accumulators, the loop over columns, and its reductions."""
         before = self.elementwise(self._row_nodes(s), self.indices, values, self.group.dtype)
-        nodes = [n for n in self.group.nodes if self._column_stage(n) == s]
+        nodes = self._column_nodes(s)
         reductions = [n for n in nodes if n.op.reduces]
         type_ = ValueType(self.group.dtype)
         totals = {n: Var(self.names[n], type_) for n in reductions}
         starts = [Mutable(var, identity(n.op.name, self.group.dtype)) for n, var in totals.items()]
-        own = dict(values)
+        own, names = dict(values), self.names
+        # What does not change along a row leaves its loop, and the stages of a row share a scope of C.
+        self.names = {**names, **{n: f"{names[n]}_{s}" for n in self.again.get(s, ())}}
         columns = list(self.elementwise(nodes, self.indices, own, self.group.dtype, totals))
         columns += self._keep_rows(nodes, own)
+        self.names = names
         assert self.axis is not None
         along = loop("j", self.full[self.axis], columns, vector=True)
         values |= totals

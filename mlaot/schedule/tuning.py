@@ -151,6 +151,8 @@ UNROLLED_NUMBERS = 16
 GROUP_NODES = 400
 # Cheap nodes that a kernel recomputes for one that it reads, at most. Not measured.
 NODES_AGAIN = 64
+# Steps from an element of a row that a later stage takes again, at most, instead of a load. Not measured beyond one.
+ROW_NODES_AGAIN = 2
 # Nodes of a scalar that every kernel computes for itself, at most. Not measured.
 FREE_NODES = 48
 # Estimated seconds of gcc at -O2 beyond which a file is compiled with -O1, and its helpers are not inlined.
