@@ -297,7 +297,8 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
     cycles = sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
     if plan.rows_inside and not along_sum:
         width = next(nominal(axis.size) for axis in kernel.out if axis.name == kernel.lanes)
-        if width > plan.counts.get(kernel.lanes, 1) * lanes:  # the tiles leave one row of the result for the next
+        is_long = width * machine.bytes // lanes >= tuning.LONG_ROW_BYTES
+        if is_long and width > plan.counts.get(kernel.lanes, 1) * lanes:  # tiles leave one row for the next
             lines = sum(tiles * m * n for tiles, m, n in shapes) * machine.bytes / LINE
             cycles += lines * tuning.ROW_RESULT_CYCLES
     return cycles

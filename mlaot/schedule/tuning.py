@@ -49,6 +49,7 @@ FOLDED_CYCLES = 4
 # come in a jumble late. With 2,000 columns and sums of 30, 1,024 rows take 3 times as long in float64, 1.2 in float32,
 # 256 rows 1.1; sums of 64 take equally long, and from 256 on the loads of weights decide.
 ROW_RESULT_CYCLES = 5
+LONG_ROW_BYTES = 2048  # of the rows for which that is so; those of images are mostly shorter
 # Steps of a part of a sum, at least, whose sums lie in memory between the parts. Measured: parts of 64 steps raise the
 # gradients of weights from 50 to 88 GFLOP/s (256 x 64, 2,048 steps) and from 76 to 110 (64 x 256).
 PART_STEPS = 32
