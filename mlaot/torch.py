@@ -264,7 +264,8 @@ def _convert(program: Any, place: str) -> tuple[Any, list[str]]:
     """Convert an exported module to ONNX; return the model and the names of its outputs."""
     outputs = _output_names(program, place)
     with _quiet(), _one_line_errors(place, program):
-        program = program.run_decompositions(AVERAGES) if _has_averages(program) else program
+        own = {**(AVERAGES if _has_averages(program) else {}), **(DISTANCES if _has_distances(program) else {})}
+        program = program.run_decompositions(own) if own else program
         exported = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, output_names=outputs)
         NameFixPass()(exported.model)  # a buffer may have the name of an operator's result
         _check_open(exported.exported_program)
@@ -299,6 +300,26 @@ def _has_averages(program: Any) -> bool:
         for node in program.graph.nodes
         if node.target in AVERAGES and any(size != 1 for size in node.args[1])
     )
+
+
+def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    """Compute the distances of all pairs of rows from differences: ``torch.onnx`` has no others than those of p = 2."""
+    differences = x.unsqueeze(-2) - y.unsqueeze(-3)
+    if p == 2:
+        return (differences * differences).sum(-1).sqrt()
+    if p == 0:
+        return (differences != 0).to(x.dtype).sum(-1)
+    sizes = differences.abs()
+    if p == float("inf"):
+        return sizes.amax(-1)
+    return sizes.sum(-1) if p == 1 else (sizes**p).sum(-1) ** (1 / p)
+
+
+DISTANCES = {torch.ops.aten.cdist.default: _distances, torch.ops.aten._cdist_forward.default: _distances}
+
+
+def _has_distances(program: Any) -> bool:
+    return any(node.target in DISTANCES for node in program.graph.nodes)
 
 
 def _output_names(program: Any, place: str) -> list[str]:

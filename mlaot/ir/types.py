@@ -73,7 +73,7 @@ def holds_all(wide: DType, narrow: DType) -> bool:
     """Tell whether a dtype has every value of another one: a conversion to it loses nothing."""
     if wide == narrow or narrow.kind == "b":
         return True
-    if "b" in wide.kind or (narrow.kind == "f" and (wide.kind != "f" or wide.itemsize == narrow.itemsize)):
+    if wide.kind == "b" or (narrow.kind == "f" and (wide.kind != "f" or wide.itemsize == narrow.itemsize)):
         return False
     first, second = (DIGITS.get(d.name, 8 * d.itemsize - (d.kind == "i")) for d in (wide, narrow))
     return first >= second and (wide.kind != "u" or narrow.kind == "u")

@@ -144,6 +144,19 @@ def test_images_of_any_size(torch: Any, name: str) -> None:
         np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("mode", ["use_mm_for_euclid_dist_if_necessary", "donot_use_mm_for_euclid_dist"])
+def test_distances_of_all_pairs(torch: Any, p: float, mode: str) -> None:
+    points = torch.nn.Parameter(torch.randn(30, 5, generator=torch.Generator().manual_seed(0)))
+    net = module(torch, lambda self, x: torch.cdist(x, self.points, p=p, compute_mode=mode), points=points)
+    declared = load(net, mlaot.f32[mlaot.dim("batch"), 5])
+    traced = declared.trace()
+    given = {"x": np.concatenate([np.random.default_rng(0).random((40, 5), np.float32), points.detach().numpy()[:3]])}
+    found, expected = evaluate(traced.graph, given | traced.parameters), declared.references["torch"](given)
+    # PyTorch takes squares apart where there are many rows, and finds no exact 0.
+    np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=2e-3 if p == 2 else 1e-6)
+
+
 def test_positions_are_fewer_than_the_export_tries(torch: Any) -> None:
     net = module(torch, lambda self, x: x + self.table[: x.shape[1]], table=torch.nn.Parameter(torch.ones(40, 6)))
     declared = load(net, mlaot.f32[2, mlaot.dim("time"), 6])

@@ -22,13 +22,12 @@ from mlaot.ops.kinds import VECTORS
 from mlaot.passes.base import pass_over
 from mlaot.passes.raising.contract import operand_of
 from mlaot.passes.rewrite import rewrite
-from mlaot.passes.subgraphs import everywhere
 
 
 @pass_over("graphs", after=("entries", "contract"))
 def pairwise(graph: Graph) -> None:
     """Apply the rule of this file to every sum."""
-    everywhere(lambda graph: rewrite(graph, {red.sum_: (distances_of,)}), graph)
+    rewrite(graph, {red.sum_: (distances_of,)})
 
 
 def distances_of(node: Node) -> Node | None:
@@ -44,7 +43,7 @@ def distances_of(node: Node) -> Node | None:
     difference, labels = term.arg(0), ascii_lowercase[: term.type.rank]
     (a, a_labels), (b, b_labels) = (operand_of(difference.arg(i), labels) for i in (0, 1))
     out = "".join(c for i, c in enumerate(labels) if i not in axes)
-    is_shared = {*labels} - {*out} <= {*a_labels} & {*b_labels} and {*out} <= {*a_labels} | {*b_labels}
-    if not is_shared or {*out} <= {*a_labels} or {*out} <= {*b_labels}:
+    shared, either = {*a_labels} & {*b_labels}, {*a_labels} | {*b_labels}
+    if not {*labels} - {*out} <= shared or not {*out} <= either or {*out} <= shared:  # the last: of rows, no pairs
         return None
     return red.contract_differences(a, b, spec=f"{a_labels},{b_labels}->{out}", power=2 if is_square else 1)

@@ -94,6 +94,31 @@ def test_it_computes_the_same(isa: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=bound, atol=bound, err_msg=name)
 
 
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_one_row_and_stacks_of_rows(isa: str, tmp_path: Path) -> None:
+    """One row has distances to all points; a stack of points has some of its own for each stack of rows."""
+
+    @mlaot.model
+    def one(x: mlaot.f32[FEATURES]) -> Any:
+        return np.sum((DRAWN.astype(np.float32) - x) ** 2, -1)
+
+    @mlaot.model
+    def stacks(x: mlaot.f32[2, 6, 3, 4], y: mlaot.f32[2, 9, 3, 4]) -> Any:
+        return np.sum(np.abs(x[:, :, None] - y[:, None]), (-2, -1))
+
+    rng = np.random.default_rng(0)
+    modules = {name: passes.run("m", trace(model)) for name, model in (("one", one), ("stacks", stacks))}
+    assert all(len(distances(module.graphs["forward"])) == 1 for module in modules.values())
+    library = Library({name: lower(module) for name, module in modules.items()}, isa, tmp_path)
+    row = rng.normal(size=(1, FEATURES)).astype(np.float32)
+    found = library.call("one", "forward", {"x": row}, {"batch": 1})["out"]
+    np.testing.assert_allclose(found, last(row.astype(np.float64), DRAWN), rtol=1e-5)
+    x, y = (rng.normal(size=(1, 2, n, 3, 4)).astype(np.float32) for n in (6, 9))
+    expected = np.abs(x[:, :, :, None].astype(np.float64) - y[:, :, None]).sum((-2, -1))
+    found = library.call("stacks", "forward", {"x": x, "y": y}, {"batch": 1})["out"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_pairs_lie_along_the_lanes() -> None:
     program = lower(passes.run("m", trace(declared(kernel_of_points, "f64", True))))
     (kernel,) = [kernel for p in program.procedures for kernel in p.kernels]
