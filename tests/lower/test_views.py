@@ -39,7 +39,7 @@ RESHAPES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
     "merge of padded rows": (F32[N, 3, 10], lambda x: np.exp(total(x).reshape(N, 30)), 1),
     "merge of short rows": (F32[N, 3, 5], lambda x: np.exp(total(x).reshape(N, 15)), 0),
     "merge before the rows": (F64[N, 3, 10], lambda x: np.exp(total(x).reshape(N * 3, 10)), 0),
-    "merge of an input": (F32[N, 3, 16], lambda x: np.exp(x.reshape(N, 48)), 1),
+    "merge of an input": (F32[N, 3, 16], lambda x: np.exp(x.reshape(N, 48)), 0),
     "merge of a transpose": (F32[N, 16, 16], lambda x: np.exp(total(x).transpose(0, 2, 1).reshape(N, 256)), 1),
     "other groups": (F32[N, 4, 48], lambda x: np.exp(total(x).reshape(N, 6, 32)), 0),
     "split and merge": (F32[N, 2, 3, 20], lambda x: np.exp(total(x).reshape(N, 6, 4, 5)), 0),

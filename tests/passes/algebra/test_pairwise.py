@@ -106,7 +106,7 @@ def test_one_row_and_stacks_of_rows(isa: str, tmp_path: Path) -> None:
     def stacks(x: mlaot.f32[2, 6, 3, 4], y: mlaot.f32[2, 9, 3, 4]) -> Any:
         return np.sum(np.abs(x[:, :, None] - y[:, None]), (-2, -1))
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(2)
     modules = {name: passes.run("m", trace(model)) for name, model in (("one", one), ("stacks", stacks))}
     assert all(len(distances(module.graphs["forward"])) == 1 for module in modules.values())
     library = Library({name: lower(module) for name, module in modules.items()}, isa, tmp_path)
