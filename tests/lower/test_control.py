@@ -127,9 +127,26 @@ def nested() -> Case:
     return graph, [{"x": np.outer([-1.0, 1.0, 0.5, -2.0], X), "start": -X}], {"n": 4}
 
 
+def read_again() -> Case:
+    """A carry whose kernel computes its new value in one stage and reads the old one again in the next."""
+    graph = Graph("f")
+    h, x = graph.input("h", f64[20]), graph.input("x", f64[3, 20])
+
+    def step(args: list[Any]) -> list[Any]:
+        below = ew.sub(args[0], st.broadcast(red.max_(args[0], axes=(0,)), shape=(20,), axes=()))
+        new = ew.mul(below, below)
+        total = red.sum_(ew.add(new, args[1]), axes=(0,))
+        return [new, ew.div(below, st.broadcast(total, shape=(20,), axes=()))]
+
+    loop = scan(h, x, body=body((f64[20], f64[20]), step), consts=0, carries=1, length=3, reverse=False)
+    graph.outputs = dict(zip(("last", "seen"), results(loop), strict=True))
+    rng = np.random.default_rng(2)
+    return graph, [{"h": rng.normal(size=20), "x": rng.normal(size=(3, 20))}], {}
+
+
 def cases() -> dict[str, Case]:
     named = {"while": doubling(), "cond": branches(), "swapping": swapping(), "nested": nested()}
-    named["backwards_slice"] = backwards_slice()
+    named |= {"backwards_slice": backwards_slice(), "read_again": read_again()}
     return recurrences() | named
 
 
