@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype, top_k
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import take
@@ -28,17 +29,20 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
     None where skl2onnx is to convert it: for other metrics, weights by a function, several outputs of a classifier.
     """
     metric, params = estimator.effective_metric_, estimator.effective_metric_params_
-    is_known = metric in (*EUCLIDEAN, *OF_DIFFERENCES) and params.get("w") is None
     is_dense = isinstance(estimator._fit_X, np.ndarray)
-    if not (is_known and is_dense and estimator.weights in ("uniform", "distance", None)):
+    if not is_dense or estimator.weights not in ("uniform", "distance", None):
+        return None
+    combine = _minkowski(**params) if metric == "minkowski" else OF_DIFFERENCES.get(metric)
+    if combine is None and metric not in EUCLIDEAN:
+        if estimator.weights == "distance" and hasattr(estimator, "classes_"):
+            raise MlaotError(f"votes weighted by distances of the metric {metric!r} cannot be converted")
         return None
     classes, targets = getattr(estimator, "classes_", None), np.asarray(estimator._y)
     if isinstance(classes, list):
         return None
     values = np.eye(len(classes))[targets] if classes is not None else targets.reshape(len(targets), -1)
     points, count = np.asarray(estimator._fit_X, np.float64), estimator.n_neighbors
-    is_euclidean = metric in EUCLIDEAN
-    nearest = _by_products(points, count) if is_euclidean else _by_differences(points, count, OF_DIFFERENCES[metric])
+    nearest = _by_products(points, count) if combine is None else _by_differences(points, count, combine)
 
     def means(x: Any) -> Any:
         distance, index = nearest(x)
@@ -58,8 +62,18 @@ def _closeness(distance: Any) -> Any:
     return np.where(np.sum(same, axis=1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
 
 
+def _minkowski(p: float, w: Array | None = None) -> Callable[..., Any]:
+    """Make the function of absolute differences, each of which may have a weight."""
+
+    def combine(sizes: Any, axis: int) -> Any:
+        powers = sizes**p if w is None else np.asarray(w, np.float64) * sizes**p
+        return np.sum(powers, axis=axis) ** (1 / p)
+
+    return combine
+
+
 def _by_differences(points: Array, count: int, combine: Callable[..., Any]) -> Callable[[Any], tuple[Any, Any]]:
-    """Find neighbours by the sum, or the largest, of absolute differences."""
+    """Find neighbours by the sum, the largest, or other functions of absolute differences."""
 
     def nearest(x: Any) -> tuple[Any, Any]:
         distance = combine(np.abs(np.expand_dims(x, 1) - points), axis=-1)

@@ -85,8 +85,9 @@ def test_methods_of_others() -> None:
 def test_neighbours(shift: float) -> None:
     """A row that was learnt is its own neighbour at no distance; rows far from the origin have theirs, too."""
     rows, near = X + shift, X[:9] + shift + 1e-3
-    for p in (1, 2):
-        classifier = KNeighborsClassifier(4, weights="distance", p=p).fit(rows, Y)
+    weights = {"w": np.array([1.0, 3.0, 0.5])}
+    for more in ({"p": 1}, {"p": 2}, {"p": 3}, {"p": 1.5, "metric_params": weights}, {"metric": "chebyshev"}):
+        classifier = KNeighborsClassifier(4, weights="distance", **more).fit(rows, Y)
         declared = mlaot.sklearn.load(classifier, rows)
         np.testing.assert_array_equal(called(declared, "predict_proba", X=rows), classifier.predict_proba(rows))
         expected = classifier.predict_proba(near)
@@ -98,6 +99,12 @@ def test_neighbours(shift: float) -> None:
         nearest = np.argsort(distances, axis=1, kind="stable")[:, :5]
         found = called(mlaot.sklearn.load(regressor, columns), "predict", X=columns)
         np.testing.assert_allclose(found, X[nearest, 0].mean(1), rtol=1e-12)
+
+
+def test_votes_that_cannot_be_converted() -> None:
+    classifier = KNeighborsClassifier(weights="distance", metric="cosine").fit(X, Y)
+    with pytest.raises(MlaotError, match="votes weighted by distances of the metric 'cosine' cannot be converted"):
+        mlaot.sklearn.load(classifier).trace()
 
 
 def test_columns() -> None:
