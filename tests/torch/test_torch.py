@@ -239,7 +239,7 @@ def test_bytes_of_the_ranges_that_a_sample_shows(torch: Any) -> None:
     net = module(torch, lambda self, x: self.dense(x), dense=torch.nn.Linear(32, 16))
     settings, model = (
         Settings("net", ".", (), ("base",)),
-        ModelSettings("nn", torch="model:net", module="net.nn", quantize="int8"),
+        ModelSettings("nn", torch="model:net", module="net.nn", quantize="int8-all"),
     )
     x = torch.linspace(-2, 3, 64).reshape(2, 32)
     declared = load(net, x)
