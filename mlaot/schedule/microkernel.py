@@ -110,10 +110,9 @@ class Tile:
         if total.type.dtype != self.kernel.dtype:
             return Assign(total, Call(PAIR, (total, x, y), total.type))
         if self.kernel.power:
-            difference = Call("sub", (x, y), self.type)
-            x, y = (difference, difference)
-            if self.kernel.power == 1:
-                return Assign(total, Call("add", (total, Call("abs", (x,), self.type)), self.type))
+            x = y = Call("sub", (x, y), self.type)
+        if self.kernel.power == 1:
+            return Assign(total, Call("add", (total, Call("abs", (x,), self.type)), self.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
 
     def group_starts(self) -> Iterator[Statement]:

@@ -15,7 +15,7 @@ from mlaot.frontend.numpy import astype, sigmoid, softmax, top_k
 from mlaot.ir.types import f64
 from mlaot.nn.trees import TreeEnsemble
 from mlaot.onnx.ops.ml import NORMS, pick_labels, take
-from mlaot.sklearn.neighbors import neighbours
+from mlaot.sklearn.neighbors import closeness, neighbours
 
 Function = Callable[..., list[Any]]
 EPSILON = np.finfo(np.float64).eps
@@ -143,11 +143,7 @@ def _impute(estimator: Any) -> Function:
         values = fit[donors, i]
         count = min(estimator.n_neighbors, len(donors))
         near, index = top_k(distance[:, donors], count, largest=False)
-        weight = astype(np.isfinite(near), f64)
-        if estimator.weights == "distance":
-            same = astype(near == 0, f64)
-            closeness = weight / np.where(near == 0, 1, near)
-            weight = np.where(np.sum(same, axis=-1, keepdims=True) > 0, same, closeness)
+        weight = closeness(near) if estimator.weights == "distance" else astype(np.isfinite(near), f64)
         total = np.sum(weight, axis=-1)
         mean = np.sum(weight * take(values, index), axis=-1) / np.where(total > 0, total, 1)
         return np.where(total > 0, mean, values.mean())

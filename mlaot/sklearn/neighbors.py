@@ -49,17 +49,20 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
         found = take(values.astype(np.float64), index)
         if estimator.weights != "distance":
             return np.mean(found, axis=1)
-        weight = _closeness(distance)
+        weight = closeness(distance)
         total = np.sum(np.expand_dims(weight, -1) * found, axis=1)
         return total / np.sum(weight, axis=1, keepdims=True)
 
     return means
 
 
-def _closeness(distance: Any) -> Any:
-    """Weigh neighbours by the reciprocals of their distances; if some are at none, these alone."""
+def closeness(distance: Any) -> Any:
+    """Weigh neighbours, along the last axis, by the reciprocals of their distances; if some are at none, these alone.
+
+    What is infinitely far weighs nothing.
+    """
     same = astype(distance == 0, f64)
-    return np.where(np.sum(same, axis=1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
+    return np.where(np.sum(same, axis=-1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
 
 
 def _minkowski(p: float, w: Array | None = None) -> Callable[..., Any]:
