@@ -273,6 +273,8 @@ RANKED_WORDS = 8
 SORTED_VECTORS = (2, 4, 8, 16)
 # Vectors that a split of a row loads at once, while those before it are written; the registers hold both. Measured.
 SPLIT_VECTORS = 4
+# First elements up to which each one is inserted into a sorted row; a heap finds more. Measured.
+INSERTED_WORDS, INSERTED_KEYS = 64, 32
 # The share of an axis up to which a heap finds its first elements, as it passes over nearly all others. Measured at 16
 # to 20,000 elements: where it is larger, a search for the places is faster.
 HEAP_SHARE = 1 / 50

@@ -1,37 +1,20 @@
 """Sort what comes first along an axis: a heap sort of indices, where few are wanted of many.
 
-    heap = the first k indices, the one that comes last at the root
-    for each further element: if it comes before the root's, it takes its place
-    then the heap is sorted
-
-Whole blocks of elements that come after the root's are passed over, as nearly all do when few are wanted of many.
+heap = the first k indices, the one that comes last at the root
+for each further element: if it comes before the root's, it takes its place
+then the heap is sorted
 """
 
 from __future__ import annotations
 
-from mlaot.nest.expressions import (
-    BOOL,
-    INDEX,
-    Const,
-    Expr,
-    Index,
-    ValueType,
-    Var,
-    as_index,
-    call,
-    cast,
-    compare,
-    least,
-    select,
-)
+from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
+from mlaot.ops.nests.passing import NEXT, pass_over
 from mlaot.ops.nests.target import ZERO, Target
 
 TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
 START, REST, ROOT, CHILD = (Var(name, INDEX) for name in ("start", "rest", "root", "child"))
 ONE, TWO, IS_AFTER = Var("one", INDEX), Var("two", INDEX), Var("is_after", BOOL)
-NEXT, STOP = Var("next", INDEX), Var("stop", INDEX)
-BLOCK = 16  # elements that are passed over at once
 
 
 class _Heap:
@@ -66,36 +49,13 @@ class _Heap:
         lets = [Let(ONE, self.get(first)), Let(TWO, self.get(second))]
         return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
 
-    def comes_first(self, place: Expr, last: Var) -> Expr:
-        """Return whether an element behind all those of the heap comes before the one at its root, ``last``."""
-        x = self.t.read(0, self.t.along(self.axis, place))
-        if self.t.arg(0).type.dtype.kind != "f":
-            return compare("gt" if self.is_descending else "lt", x, last)
-        # The opposite holds for no nan, which is the largest.
-        is_number, later = (last, "le") if self.is_descending else (x, "ge")
-        earlier = call("not", compare(later, x, last))
-        return select(compare("eq", is_number, is_number), earlier, FALSE)
-
     def take_next(self, extent: int) -> Body:
         """Look for the next element that comes before the root's, and put its index there."""
-        here, last, b = as_index(NEXT), Var("last", self.t.read(0, self.t.along(self.axis, ZERO)).type), index_var("b")
-        is_first = self.comes_first(here, last)
-        # Counted in integers as wide as the elements: a vector of comparisons is one of these already.
-        earlier = Var("earlier", ValueType("i64" if self.t.arg(0).type.dtype.itemsize == 8 else "i32"))
-        none, one = (Const(value, earlier.type) for value in (0, 1))
-        count = select(self.comes_first(here + as_index(b), last), one, none)
-        blocks: Body = (
-            Mutable(earlier, none),
-            loop("b", BLOCK, (Assign(earlier, call("add", earlier, count)),)),
-            If(compare("ne", earlier, none), (Break(),)),
-            Assign(NEXT, here + BLOCK),
-        )
+        here = as_index(NEXT)
+        is_found = compare("lt", here, Index(extent))
         return (
-            Let(last, self.t.read(0, self.t.along(self.axis, self.get(ZERO)))),
-            While(compare("le", here + BLOCK, Index(extent)), blocks),
-            Let(STOP, least(here + BLOCK, extent)),
-            While(compare("lt", here, as_index(STOP)), (If(is_first, (Break(),)), Assign(NEXT, here + 1))),
-            If(compare("lt", here, as_index(STOP)), (self.put(ZERO, here), Assign(NEXT, here + 1))),
+            *pass_over(self.t, self.get(ZERO)),
+            If(is_found, (self.put(ZERO, here), Assign(NEXT, here + 1))),
         )
 
     def sift(self) -> Body:
@@ -113,7 +73,7 @@ class _Heap:
         return Mutable(ROOT, as_index(START)), While(compare("lt", root * 2 + 1, rest), step)
 
 
-def first_nest(t: Target) -> Body:
+def heap_nest(t: Target) -> Body:
     """Build a heap of the first indices, let better ones take the root's place, then move it behind the heap."""
     heap, axis = _Heap(t), t.attrs["axis"]
     extent, count = t.arg(0).type.shape[axis], t.shape[axis]

@@ -1,8 +1,7 @@
 """Sort along an axis. Elements, and indices by keys of up to 32 bits, are sorted as integers, by a function of C's.
 
-A word is such a key over its index. Keys are integers in the order of what is sorted, nan above all numbers. No two
-words are equal, so the order is stable. Where the key has 64 bits, a quicksort in the memory of the result moves
-indices, without branches that depend on the elements' order:
+Indices and their keys are words then (keys.py). Where the key has 64 bits, a quicksort in the memory of the result
+moves indices, without branches that depend on the elements' order:
 
     pivot = the median of three elements
     for each element: swap it with the first one that is not before the pivot; if it is, that place moves on
@@ -33,13 +32,13 @@ from mlaot.nest.expressions import (
     select,
 )
 from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Sort, Store, While, index_var, loop
-from mlaot.ops.nests.heaps import first_nest
+from mlaot.ops.nests.heaps import heap_nest
+from mlaot.ops.nests.insertions import insertion_nest, is_inserted
+from mlaot.ops.nests.keys import I64, LARGEST, has_words, index_of, order_key, order_word
 from mlaot.ops.nests.target import ZERO, Target
 from mlaot.schedule.tuning import RANKED_ELEMENTS, RANKED_WORDS
 
-INDEX_BITS = 32  # of a word; the key has the bits above
-I64, U32 = ValueType("i64"), ValueType("u32")
-LARGEST = Const(2**63 - 1, I64)
+U32 = ValueType("u32")
 START, STOP, SPLIT, DEPTH, PART = (Var(name, INDEX) for name in ("start", "stop", "split", "depth", "part"))
 FIRST, SECOND, THIRD, PIVOT = (Var(f"{name}_place", INDEX) for name in ("first", "second", "third", "pivot"))
 UP, FURTHER, OVER = (Var(f"is_{name}", BOOL) for name in ("up", "further", "over"))
@@ -65,10 +64,10 @@ def sort_nest(t: Target) -> Body:
 
 
 def argsort_nest(t: Target) -> Body:
-    """Sort the indices along an axis, all of them or those at some places, or find the first ones by a heap."""
+    """Sort the indices along an axis, all of them or those at some places, or find the first ones."""
     axis = t.attrs["axis"]
     if t.shape[axis] != t.arg(0).type.shape[axis]:
-        return first_nest(t)
+        return insertion_nest(t) if is_inserted(t) else heap_nest(t)
     return t.around([i for i in range(len(t.shape)) if i != axis], _Sort(t).body())
 
 
@@ -87,9 +86,7 @@ class _Sort:
         self.t = t
         self.axis: int = t.attrs["axis"]
         self.extent = t.shape[self.axis]
-        self.is_descending = bool(t.attrs.get("descending"))
         self.places: tuple[int, int] | None = t.attrs.get("places")
-        self.is_word = t.arg(0).type.dtype.itemsize <= 4
         self.ranked = ranked_elements(t.arg(0).type)
         self.few = min(self.extent, self.ranked) if isinstance(self.extent, int) else self.ranked
         self.keys, self.elements = (Array(name, "i64", self.few, "local") for name in ("keys", "elements"))
@@ -98,7 +95,7 @@ class _Sort:
         """Put the elements in their places, sort them, and leave their indices."""
         if isinstance(self.extent, int) and self.extent <= self.ranked:
             return (*self.sort_by_keys(), *_clear(self.t, self.places))
-        if self.is_word:
+        if has_words(self.t):
             return self.sort_words()
         k = as_index(index_var("k"))
         is_long = compare("gt", as_index(STOP) - as_index(START), Index(RANKED_ELEMENTS))
@@ -118,13 +115,18 @@ class _Sort:
         k, row = as_index(index_var("k")), self.get(ZERO)
         place, extent = row.index, Index(self.extent)
         words = Sort(row.array, place, row.array, place, Index(1), extent, Index(low), Index(high))
-        return loop("k", self.extent, self.fill(k)), words, *self.unpack(low, high), *_clear(self.t, self.places)
+        lets, word = order_word(self.t, "now", k)
+        return (
+            loop("k", self.extent, (*lets, self.put(k, word))),
+            words,
+            *self.unpack(low, high),
+            *_clear(self.t, self.places),
+        )
 
     def unpack(self, low: Dim, high: Dim) -> Body:
         """Leave the indices of words."""
         k = as_index(index_var("k"))
-        index = call("and", self.get(k), Const(2**INDEX_BITS - 1, I64))
-        return (For(index_var("k"), Index(low), Index(high), (self.put(k, index),)),)
+        return (For(index_var("k"), Index(low), Index(high), (self.put(k, index_of(self.get(k))),)),)
 
     # Elements.
 
@@ -134,34 +136,11 @@ class _Sort:
     def put(self, place: Expr, element: Expr) -> Store:
         return self.t.store(self.t.along(self.axis, place), element)
 
-    def key(self, name: str, index: Expr) -> tuple[Body, Expr]:
-        """Return an integer in the order of the elements that are sorted, and what it needs: variables of a name."""
-        x = self.t.read(0, self.t.along(self.axis, index))
-        dtype = self.t.arg(0).type.dtype
-        lets: Body = ()
-        if dtype.kind == "f":
-            value, bits = Var(f"{name}_value", x.type), Var(f"{name}_bits", ValueType(f"i{x.type.dtype[1:]}"))
-            unsigned_zero = call("add", value, const(0, x.type))
-            lets = Let(value, x), Let(bits, Call("bitcast", (unsigned_zero,), bits.type))
-            x = _in_order(value, bits)
-        elif dtype.name == "u64":
-            x = call("xor", Call("bitcast", (x,), I64), Const(-(2**63), I64))
-        key = cast(x, "i64")
-        if dtype.name == "u32":
-            key = call("sub", key, Const(2**31, I64))
-        return lets, call("not", key) if self.is_descending else key
-
-    def fill(self, k: Expr) -> Body:
-        """Put the word of an index."""
-        index = cast(k, "i64")
-        lets, key = self.key("now", k)
-        return *lets, self.put(k, call("or", call("left_shift", key, Const(INDEX_BITS, I64)), index))
-
     def bind(self, name: str, place: Expr) -> tuple[Body, _Element]:
         """Bind the element at a place and its key to variables."""
         value = Var(name, I64)
         index, key = Var(f"{name}_index", INDEX), Var(f"{name}_key", I64)
-        lets, key_of_index = self.key(name, as_index(index))
+        lets, key_of_index = order_key(self.t, name, as_index(index))
         bound = Let(value, self.get(place)), Let(index, cast(value, "index")), *lets, Let(key, key_of_index)
         return bound, _Element(value, key)
 
@@ -258,7 +237,7 @@ class _Sort:
     def sort_by_keys(self) -> Body:
         """Put each index where its rank is: behind those of less keys, and those before it of an equal one."""
         k, j, now = as_index(index_var("k")), as_index(index_var("j")), Var("now", I64)
-        lets, key = self.key("now", k)
+        lets, key = order_key(self.t, "now", k)
         key_before = self.keys[j]
         counts = _count(ZERO, k, compare("le", key_before, now)), _count(k, self.few, compare("lt", key_before, now))
         return (
@@ -280,14 +259,6 @@ def _clear(t: Target, places: tuple[int, int] | None) -> Body:
     put = t.store(t.along(axis, as_index(k)), const(0, ValueType(t.dtype)))
     ranges = ((0, places[0]), (places[1], t.shape[axis]))
     return tuple([For(k, Index(first), Index(stop), (put,)) for first, stop in ranges if first != stop])
-
-
-def _in_order(x: Var, bits: Var) -> Expr:
-    """Return the bits of a float as an integer of the same order, that of nan being the largest."""
-    width = int(x.type.dtype[1:])
-    largest = Const(2 ** (width - 1) - 1, bits.type)
-    sign = call("right_shift", bits, const(width - 1, bits.type))
-    return select(compare("eq", x, x), call("xor", bits, call("and", sign, largest)), largest)
 
 
 def _wait(start: Expr, stop: Expr) -> Body:

@@ -1,0 +1,65 @@
+"""Pass over the elements along an axis that come after the last of those that were chosen.
+
+Whole blocks are passed over at once, as nearly all are when few elements are wanted of many.
+"""
+
+from __future__ import annotations
+
+from mlaot.nest.expressions import (
+    BOOL,
+    INDEX,
+    Const,
+    Expr,
+    Index,
+    ValueType,
+    Var,
+    as_index,
+    call,
+    compare,
+    select,
+)
+from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, While, index_var, loop
+from mlaot.ops.nests.target import Target
+
+NEXT = Var("next", INDEX)
+BLOCK = 16  # elements that are passed over at once
+
+
+def comes_first(t: Target, place: Expr, last: Var) -> Expr:
+    """Return whether an element that is behind all chosen ones comes before their last one.
+
+    Nan is the largest.
+    """
+    is_descending = bool(t.attrs.get("descending"))
+    x = t.read(0, t.along(t.attrs["axis"], place))
+    if t.arg(0).type.dtype.kind != "f":
+        return compare("gt" if is_descending else "lt", x, last)
+    # The opposite holds for no nan, which is the largest.
+    is_number, later = (last, "le") if is_descending else (x, "ge")
+    earlier = call("not", compare(later, x, last))
+    return select(compare("eq", is_number, is_number), earlier, Const(0, BOOL))
+
+
+def pass_over(t: Target, index: Expr) -> Body:
+    """Move ``next`` to the first element from there on that comes before that of an index, or behind the last one."""
+    axis = t.attrs["axis"]
+    extent = t.arg(0).type.shape[axis]
+    here, b = as_index(NEXT), index_var("b")
+    element = t.read(0, t.along(axis, index))
+    last = Var("last", element.type)
+    # Counted in integers as wide as the elements: a vector of comparisons is one of these already.
+    earlier = Var("earlier", ValueType("i64" if t.arg(0).type.dtype.itemsize == 8 else "i32"))
+    none, one = (Const(value, earlier.type) for value in (0, 1))
+    count = select(comes_first(t, here + as_index(b), last), one, none)
+    blocks: Body = (
+        Mutable(earlier, none),
+        loop("b", BLOCK, (Assign(earlier, call("add", earlier, count)),)),
+        If(compare("ne", earlier, none), (Break(),)),
+        Assign(NEXT, here + BLOCK),
+    )
+    is_found = comes_first(t, here, last)
+    return (
+        Let(last, element),
+        While(compare("le", here + BLOCK, Index(extent)), blocks),
+        While(compare("lt", here, Index(extent)), (If(is_found, (Break(),)), Assign(NEXT, here + 1))),
+    )
