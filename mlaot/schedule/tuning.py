@@ -273,11 +273,12 @@ RANKED_WORDS = 8
 SORTED_VECTORS = (2, 4, 8, 16)
 # Vectors that a split of a row loads at once, while those before it are written; the registers hold both. Measured.
 SPLIT_VECTORS = 4
-# First elements up to which each one is inserted into a sorted row; a heap finds more. Measured.
+# First elements up to which each one is inserted into a sorted row; a heap holds more. Measured.
 INSERTED_WORDS, INSERTED_KEYS = 64, 32
-# The share of an axis up to which a heap finds its first elements, as it passes over nearly all others. Measured at 16
-# to 20,000 elements: where it is larger, a search for the places is faster.
-HEAP_SHARE = 1 / 50
+# The share of a row's words that are chosen on the way to its first ones, up to which that is faster than a search for
+# their places, which takes as long as if the row had some elements more. The search takes twice as long for keys, and a
+# heap as many times as long as insertion. Measured at 8 to 50,000 elements.
+CHOSEN_SHARE, SEARCH_START, HEAP_COST = 1 / 20, 100, 2.5
 # The share of an axis up to which places of its order are searched; where more is wanted, all is sorted. Not measured.
 SEARCHED_SHARE = 3 / 4
 # The share of their operands that sums must have in common to be flattened together. Not measured.

@@ -10,6 +10,7 @@ are wanted, so that they make whole vectors.
 
 from __future__ import annotations
 
+from mlaot.ir import Type
 from mlaot.nest.expressions import Array, Const, Expr, Index, Var, as_index, call, cast, compare, const, select
 from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Store, While, index_var, loop
 from mlaot.ops.nests.keys import I64, LARGEST, has_words, index_of, order_key, order_word
@@ -23,13 +24,12 @@ LEAST = Const(-(2**63), I64)
 BELOW_LARGEST = Const(2**63 - 2, I64)
 
 
-def is_inserted(t: Target) -> bool:
-    """Whether insertion finds what comes first.
+def are_inserted(x: Type, count: int) -> bool:
+    """Whether insertion finds the first elements.
 
     No key may be that of the places that are still free, as the largest integer's would be.
     """
-    count = t.shape[t.attrs["axis"]]
-    return (has_words(t) and count <= INSERTED_WORDS) or (t.arg(0).type.dtype.kind == "f" and count <= INSERTED_KEYS)
+    return count <= INSERTED_WORDS if has_words(x) else x.dtype.kind == "f" and count <= INSERTED_KEYS
 
 
 def insertion_nest(t: Target) -> Body:
@@ -38,10 +38,10 @@ def insertion_nest(t: Target) -> Body:
     extent, count, here, k = t.arg(0).type.shape[axis], t.shape[axis], as_index(NEXT), as_index(index_var("k"))
     places = -(-count // WHOLE) * WHOLE
     keys, indices = (Array(name, "i64", 1 + places, "local") for name in ("keys", "elements"))
-    arrays, now, move = _of_words(t, keys) if has_words(t) else _of_keys(t, keys, indices)
+    arrays, now, move = _of_words(t, keys) if has_words(t.arg(0).type) else _of_keys(t, keys, indices)
 
     def index_at(place: Expr) -> Expr:
-        return cast(index_of(keys[place]) if has_words(t) else indices[place], "index")
+        return cast(index_of(keys[place]) if has_words(t.arg(0).type) else indices[place], "index")
 
     no_further = If(compare("eq", here, Index(extent)), (Break(),))
     look = If(compare("ge", here, Index(count)), (*pass_over(t, index_at(Index(count))), no_further))

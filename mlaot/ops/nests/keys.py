@@ -6,6 +6,7 @@ the element's index. No two words are equal, so their order is stable.
 
 from __future__ import annotations
 
+from mlaot.ir import Type
 from mlaot.nest.expressions import Call, Const, Expr, ValueType, Var, call, cast, compare, const, select
 from mlaot.nest.statements import Body, Let
 from mlaot.ops.nests.target import Target
@@ -44,9 +45,9 @@ def index_of(word: Expr) -> Expr:
     return call("and", word, Const(2**INDEX_BITS - 1, I64))
 
 
-def has_words(t: Target) -> bool:
+def has_words(x: Type) -> bool:
     """Whether keys leave room for an index."""
-    return t.arg(0).type.dtype.itemsize <= 4
+    return x.dtype.itemsize <= 4
 
 
 def _in_order(x: Var, bits: Var) -> Expr:

@@ -11,6 +11,7 @@ moves indices, without branches that depend on the elements' order:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 from mlaot.ir import Dim, Type
 from mlaot.nest.expressions import (
@@ -33,10 +34,10 @@ from mlaot.nest.expressions import (
 )
 from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Sort, Store, While, index_var, loop
 from mlaot.ops.nests.heaps import heap_nest
-from mlaot.ops.nests.insertions import insertion_nest, is_inserted
+from mlaot.ops.nests.insertions import are_inserted, insertion_nest
 from mlaot.ops.nests.keys import I64, LARGEST, has_words, index_of, order_key, order_word
 from mlaot.ops.nests.target import ZERO, Target
-from mlaot.schedule.tuning import RANKED_ELEMENTS, RANKED_WORDS
+from mlaot.schedule.tuning import CHOSEN_SHARE, HEAP_COST, RANKED_ELEMENTS, RANKED_WORDS, SEARCH_START
 
 U32 = ValueType("u32")
 START, STOP, SPLIT, DEPTH, PART = (Var(name, INDEX) for name in ("start", "stop", "split", "depth", "part"))
@@ -48,7 +49,20 @@ PENDING = Array("pending", "i64", 128, "local")  # starts and ends of parts: the
 
 def ranked_elements(x: Type) -> int:
     """Return how many elements are sorted by their ranks, wherever they lie; only rows of more are words."""
-    return RANKED_WORDS if x.dtype.itemsize <= 4 else RANKED_ELEMENTS
+    return RANKED_WORDS if has_words(x) else RANKED_ELEMENTS
+
+
+def are_chosen(x: Type, axis: int, count: int) -> bool:
+    """Whether the first elements are chosen one by one, which is faster for a few of many than to search their places.
+
+    From a row in a random order, the i-th element is chosen with a probability of ``min(1, count / i)``.
+    """
+    extent = x.shape[axis]
+    assert isinstance(extent, int), f"bug in mlaot: the first {count} of {extent}"
+    chosen = count * (1 + log(extent / count))
+    share = CHOSEN_SHARE if has_words(x) else 2 * CHOSEN_SHARE
+    most = share * (extent + SEARCH_START) / (1 if are_inserted(x, count) else HEAP_COST)
+    return extent > RANKED_WORDS and chosen <= most
 
 
 def sort_nest(t: Target) -> Body:
@@ -67,7 +81,7 @@ def argsort_nest(t: Target) -> Body:
     """Sort the indices along an axis, all of them or those at some places, or find the first ones."""
     axis = t.attrs["axis"]
     if t.shape[axis] != t.arg(0).type.shape[axis]:
-        return insertion_nest(t) if is_inserted(t) else heap_nest(t)
+        return insertion_nest(t) if are_inserted(t.arg(0).type, t.shape[axis]) else heap_nest(t)
     return t.around([i for i in range(len(t.shape)) if i != axis], _Sort(t).body())
 
 
@@ -95,7 +109,7 @@ class _Sort:
         """Put the elements in their places, sort them, and leave their indices."""
         if isinstance(self.extent, int) and self.extent <= self.ranked:
             return (*self.sort_by_keys(), *_clear(self.t, self.places))
-        if has_words(self.t):
+        if has_words(self.t.arg(0).type):
             return self.sort_words()
         k = as_index(index_var("k"))
         is_long = compare("gt", as_index(STOP) - as_index(START), Index(RANKED_ELEMENTS))

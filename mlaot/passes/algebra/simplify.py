@@ -20,12 +20,13 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
 from mlaot.ops.kinds import changes_unit_axes
+from mlaot.ops.nests.sorts import are_chosen
 from mlaot.ops.quantized import quantize
 from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
-from mlaot.schedule.tuning import HEAP_SHARE, SEARCHED_SHARE
+from mlaot.schedule.tuning import SEARCHED_SHARE
 
 ZERO_POINTS = 255  # in size: what bytes less these are is exact
 
@@ -132,7 +133,7 @@ def trivial_power(node: Node) -> Node | None:
 
 
 def part_of_sorted(node: Node) -> Node | None:
-    """argsort(x)[a:b] => argsort(x, count=b)[a:b] of the very first, else argsort(x, places=(a, b))[a:b]"""
+    """argsort(x)[a:b] => argsort(x, count=b)[a:b] of a few first ones, else argsort(x, places=(a, b))[a:b]"""
     order = node.arg(0)
     if order.op is not argsort or order.attrs.get("count") or order.attrs.get("places"):
         return None
@@ -143,7 +144,7 @@ def part_of_sorted(node: Node) -> Node | None:
     stop = start + size
     if not 0 < size < SEARCHED_SHARE * extent:
         return None
-    part = {"count": stop} if stop <= HEAP_SHARE * extent else {"places": (start, stop)}
+    part = {"count": stop} if are_chosen(order.arg(0).type, axis, stop) else {"places": (start, stop)}
     found = argsort(order.arg(0), **order.attrs, **part)
     return found if found.type == node.type else st.slice_(found, **attrs)
 
