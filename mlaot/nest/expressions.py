@@ -287,6 +287,7 @@ CHEAP_CALLS = {
         "left_shift",
         "right_shift",
         "rounded",
+        "held",
         "round_f16",
         "round_bf16",
         "floor",

@@ -488,7 +488,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **{"eq": np.equal, "ne": np.not_equal, "max": np.maximum, "min": np.minimum},
     "greater": lambda a, b: np.where(a > b, a, b),
     "lesser": lambda a, b: np.where(a < b, a, b),
-    "rounded": lambda x: x,
+    **dict.fromkeys(("rounded", "held"), lambda x: x),
     "relu": lambda x: np.maximum(x, 0),
 }
 

@@ -32,7 +32,7 @@ GENERIC = {
     *("greater", "lesser", "max", "min", "relu", "step"),
     *("floor", "ceil", "trunc", "round", "remainder", "floor_divide"),
     *("isnan", "eq", "ne", "lt", "le", "gt", "ge"),
-    *("nearest_inside", "round_f16", "round_bf16", "rounded"),
+    *("nearest_inside", "round_f16", "round_bf16", "rounded", "held"),
 }
 FOLD = {f"fold{half}": half for half in (1, 2, 4, 8)}
 VECTOR = {"lane", "store_mask", "any", "even", "odd", "transpose", *BY_LANES, *FOLD}  # of floats

@@ -74,6 +74,13 @@ INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
     return begin > start ? start + (begin - start + step - 1) / step * step : start;
 }
 
+// Held in a register: gcc 12 loads a vector again for each of two products that need it.
+INLINE f32v held_f32v(f32v x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
+
 // Neighbouring groups of 8 lanes of x added, then those of y: one step of adding the lanes of many vectors.
 INLINE f32v fold8_f32v(f32v x, f32v y)
 {
@@ -730,30 +737,30 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
             f32v c7_0 = splat_f32v(0.0f);
             f32v c7_1 = splat_f32v(0.0f);
             for (ptrdiff_t k = 0; k < 784; k += 16) {
-                const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                const f32v a0 = load_f32v(x + i1 * 784 + k);
+                const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                 c0_0 += a0 * b0;
                 c0_1 += a0 * b1;
-                const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                 c1_0 += a1 * b0;
                 c1_1 += a1 * b1;
-                const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                 c2_0 += a2 * b0;
                 c2_1 += a2 * b1;
-                const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                const f32v a3 = held_f32v(load_f32v(x + i1 * 784 + k + 2352));
                 c3_0 += a3 * b0;
                 c3_1 += a3 * b1;
-                const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                const f32v a4 = held_f32v(load_f32v(x + i1 * 784 + k + 3136));
                 c4_0 += a4 * b0;
                 c4_1 += a4 * b1;
-                const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                const f32v a5 = held_f32v(load_f32v(x + i1 * 784 + k + 3920));
                 c5_0 += a5 * b0;
                 c5_1 += a5 * b1;
-                const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
+                const f32v a6 = held_f32v(load_f32v(x + i1 * 784 + k + 4704));
                 c6_0 += a6 * b0;
                 c6_1 += a6 * b1;
-                const f32v a7 = load_f32v(x + i1 * 784 + k + 5488);
+                const f32v a7 = held_f32v(load_f32v(x + i1 * 784 + k + 5488));
                 c7_0 += a7 * b0;
                 c7_1 += a7 * b1;
             }
@@ -792,7 +799,7 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
                     const f32v b0 = load_f32v(w + i * 784 + k + 37632);
                     const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
                 }
@@ -817,12 +824,12 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c1_0 = splat_f32v(0.0f);
                 f32v c1_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
                 }
@@ -852,15 +859,15 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c2_0 = splat_f32v(0.0f);
                 f32v c2_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
-                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                     c2_0 += a2 * b0;
                     c2_1 += a2 * b1;
                 }
@@ -895,18 +902,18 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c3_0 = splat_f32v(0.0f);
                 f32v c3_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
-                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                     c2_0 += a2 * b0;
                     c2_1 += a2 * b1;
-                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    const f32v a3 = held_f32v(load_f32v(x + i1 * 784 + k + 2352));
                     c3_0 += a3 * b0;
                     c3_1 += a3 * b1;
                 }
@@ -943,21 +950,21 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c4_0 = splat_f32v(0.0f);
                 f32v c4_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
-                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                     c2_0 += a2 * b0;
                     c2_1 += a2 * b1;
-                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    const f32v a3 = held_f32v(load_f32v(x + i1 * 784 + k + 2352));
                     c3_0 += a3 * b0;
                     c3_1 += a3 * b1;
-                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    const f32v a4 = held_f32v(load_f32v(x + i1 * 784 + k + 3136));
                     c4_0 += a4 * b0;
                     c4_1 += a4 * b1;
                 }
@@ -1001,24 +1008,24 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c5_0 = splat_f32v(0.0f);
                 f32v c5_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
-                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                     c2_0 += a2 * b0;
                     c2_1 += a2 * b1;
-                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    const f32v a3 = held_f32v(load_f32v(x + i1 * 784 + k + 2352));
                     c3_0 += a3 * b0;
                     c3_1 += a3 * b1;
-                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    const f32v a4 = held_f32v(load_f32v(x + i1 * 784 + k + 3136));
                     c4_0 += a4 * b0;
                     c4_1 += a4 * b1;
-                    const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                    const f32v a5 = held_f32v(load_f32v(x + i1 * 784 + k + 3920));
                     c5_0 += a5 * b0;
                     c5_1 += a5 * b1;
                 }
@@ -1065,27 +1072,27 @@ static void w_product2_part_v4(float *restrict out, const float *restrict x, con
                 f32v c6_0 = splat_f32v(0.0f);
                 f32v c6_1 = splat_f32v(0.0f);
                 for (ptrdiff_t k = 0; k < 784; k += 16) {
-                    const f32v b0 = load_f32v(w + i * 784 + k + 37632);
-                    const f32v b1 = load_f32v(w + i * 784 + k + 38416);
-                    const f32v a0 = load_f32v(x + i1 * 784 + k);
+                    const f32v b0 = held_f32v(load_f32v(w + i * 784 + k + 37632));
+                    const f32v b1 = held_f32v(load_f32v(w + i * 784 + k + 38416));
+                    const f32v a0 = held_f32v(load_f32v(x + i1 * 784 + k));
                     c0_0 += a0 * b0;
                     c0_1 += a0 * b1;
-                    const f32v a1 = load_f32v(x + i1 * 784 + k + 784);
+                    const f32v a1 = held_f32v(load_f32v(x + i1 * 784 + k + 784));
                     c1_0 += a1 * b0;
                     c1_1 += a1 * b1;
-                    const f32v a2 = load_f32v(x + i1 * 784 + k + 1568);
+                    const f32v a2 = held_f32v(load_f32v(x + i1 * 784 + k + 1568));
                     c2_0 += a2 * b0;
                     c2_1 += a2 * b1;
-                    const f32v a3 = load_f32v(x + i1 * 784 + k + 2352);
+                    const f32v a3 = held_f32v(load_f32v(x + i1 * 784 + k + 2352));
                     c3_0 += a3 * b0;
                     c3_1 += a3 * b1;
-                    const f32v a4 = load_f32v(x + i1 * 784 + k + 3136);
+                    const f32v a4 = held_f32v(load_f32v(x + i1 * 784 + k + 3136));
                     c4_0 += a4 * b0;
                     c4_1 += a4 * b1;
-                    const f32v a5 = load_f32v(x + i1 * 784 + k + 3920);
+                    const f32v a5 = held_f32v(load_f32v(x + i1 * 784 + k + 3920));
                     c5_0 += a5 * b0;
                     c5_1 += a5 * b1;
-                    const f32v a6 = load_f32v(x + i1 * 784 + k + 4704);
+                    const f32v a6 = held_f32v(load_f32v(x + i1 * 784 + k + 4704));
                     c6_0 += a6 * b0;
                     c6_1 += a6 * b1;
                 }

@@ -73,6 +73,13 @@ INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
     return begin > start ? start + (begin - start + step - 1) / step * step : start;
 }
 
+// Held in a register: gcc 12 loads a vector again for each of two products that need it.
+INLINE f64v held_f64v(f64v x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
+
 // Neighbouring groups of 1 lanes of x added, then those of y: one step of adding the lanes of many vectors.
 INLINE f64v fold1_f64v(f64v x, f64v y)
 {
@@ -221,7 +228,7 @@ static void layers_neurons_w_product2_part_base(double *restrict out, const doub
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
@@ -271,7 +278,7 @@ static void layers_neurons_w_product3_part_base(double *restrict t1, const doubl
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
@@ -362,7 +369,7 @@ static void layers_neurons_w_product4_part_base(double *restrict t1, double *res
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
@@ -680,7 +687,7 @@ static void layers_neurons_w_product6_part_base(double *restrict t1, double *res
         f64v c2_0 = splat_f64v(0.0);
         f64v c3_0 = splat_f64v(0.0);
         for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
             const f64v a0 = load_f64v(t0 + i * 8 + k);
             c0_0 += a0 * b0;
             const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
