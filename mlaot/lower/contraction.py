@@ -222,7 +222,8 @@ class _ContractionBuilder:
         The latter reads two vectors that begin at an even element, so both must lie in the buffer.
         """
         is_words = self.dot or (self.grouped and read is self.reads[1])
-        if read.access.buffer.dtype not in (("i32",) if is_words else (self.group.dtype, *HALVES)):
+        converted = (*HALVES, "f32") if self.group.dtype == "f64" else HALVES
+        if read.access.buffer.dtype not in (("i32",) if is_words else (self.group.dtype, *converted)):
             return False
         stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
         if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:

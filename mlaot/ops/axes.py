@@ -72,6 +72,7 @@ def _elementwise_form(use: Use) -> Form:
 
 
 ELEMENTWISE = Axes(_elementwise_of, _elementwise_form, elementwise=True)
+SAME = Axes(_elementwise_of, _elementwise_form)  # of a view
 
 
 def along(name: str, *, removed: bool = False) -> Axes:

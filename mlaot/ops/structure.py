@@ -14,8 +14,8 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.graph import const as const
 from mlaot.ir.graph import input_ as input_
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.types import boolean, i64
-from mlaot.ops.axes import CONCAT, FOLD, ONE_HOT, RESHAPE, STACK, TAKE, TRANSPOSE, WINDOW, each_axis
+from mlaot.ir.types import boolean, f32, f64, i64
+from mlaot.ops.axes import CONCAT, FOLD, ONE_HOT, RESHAPE, SAME, STACK, TAKE, TRANSPOSE, WINDOW, each_axis
 from mlaot.ops.base import Array, Index, Op, accumulator, fill, full_like, lift, no_gradient, scalar_type, sum_
 from mlaot.ops.base import broadcast as broadcast
 from mlaot.ops.comparison import where
@@ -30,6 +30,7 @@ from mlaot.ops.views import (
     slice_view,
     stack_parts,
     transpose_view,
+    whole_view,
     window_view,
 )
 
@@ -59,6 +60,26 @@ transpose: Op = Op(
 def in_order(x: Node, perm: Sequence[int]) -> Node:
     """Transpose, unless the order is the same."""
     return x if list(perm) == list(range(len(perm))) else transpose(x, perm=tuple(perm))
+
+
+def _widen_type(x: Type) -> Type:
+    if x.dtype is not f32:
+        raise MlaotError(f"cannot widen {x}")
+    return Type(f64, x.shape)
+
+
+# Passes write it in place of a cast.
+widen: Op = Op(
+    "widen",
+    _widen_type,
+    lambda x: x.astype(np.float64),
+    no_gradient,
+    SAME,
+    view=whole_view,
+    linear=True,
+    exact=True,
+    doc="numbers of float32 as float64: a view, of which what reads it converts the elements",
+)
 
 
 def _reshape_type(x: Type, shape: tuple[Dim, ...]) -> Type:

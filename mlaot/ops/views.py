@@ -25,6 +25,10 @@ def transpose_view(node: Node, inner: Strides) -> View:
     return View(tuple(inner[axis] for axis in node.attrs["perm"]))
 
 
+def whole_view(node: Node, inner: Strides) -> View:
+    return View(tuple(inner))
+
+
 def slice_view(node: Node, inner: Strides) -> View:
     offset: Dim = 0
     for start, stride in zip(node.attrs["start"], inner, strict=True):

@@ -54,6 +54,7 @@ from mlaot.passes.layout.spread_convolution import spread_convolution
 from mlaot.passes.layout.transposed_gather import transposed_gather
 from mlaot.passes.layout.transposed_operands import transposed_operands
 from mlaot.passes.layout.widen_groups import widen_groups
+from mlaot.passes.layout.widened_operands import widened_operands
 from mlaot.passes.raising.add_batch import add_batch
 from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
@@ -92,7 +93,7 @@ FROZEN: Passes = (
 # Training on a few examples at a time.
 TRAINING: Passes = (delayed_updates, unroll_windows, batch_innermost)
 # The forms that lowering expects.
-LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights)
+LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights, widened_operands)
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.

@@ -284,11 +284,12 @@ def description(kernel: Contraction) -> str:
     axes = (" ".join(f"{axis.name}={axis.size}" for axis in part) for part in (kernel.out, kernel.summed))
     factors = f"int{kernel.groups.bits}" if kernel.groups else kernel.dot or kernel.dtype
     factors += f" differences^{kernel.power}" if kernel.power else ""
-    return " | ".join([f"{factors} {' : '.join(axes)}", *map(_operand_text, kernel.operands)])
+    operands = [_operand_text(operand, kernel.dtype) for operand in kernel.operands]
+    return " | ".join([f"{factors} {' : '.join(axes)}", *operands])
 
 
-def _operand_text(operand: Operand) -> str:
+def _operand_text(operand: Operand, dtype: str) -> str:
     strides = [f"{name}:{stride}" for name, stride in operand.strides]
     panels = [f"panels of {operand.panels.width}"] if operand.panels else []
-    narrow = [operand.dtype] if operand.dtype in HALVES else []
+    narrow = [operand.dtype] if operand.dtype in HALVES or (operand.dtype, dtype) == ("f32", "f64") else []
     return " ".join([*["lanes"] * operand.vector, *strides, *panels, *narrow])

@@ -279,6 +279,7 @@ SAMPLES: dict[str, Make] = {
     "step": _unary(_apart),
     "pow": _power,
     "cast": _cast,
+    "widen": _unary(lambda x: x.astype(np.float32)),
     "bitcast": _bitcast,
     "quantize": _rounded,
     "contract_bytes": _bytes,
@@ -322,7 +323,7 @@ SAMPLES: dict[str, Make] = {
 
 SAMPLES |= samples_structure.SAMPLES
 
-LATE = ("contract_groups",)  # passes make them of float32, when gradients, batches and layouts are there
+LATE = ("contract_groups", "widen")  # passes make them of float32, when gradients, batches and layouts are there
 
 
 def samples(name: str) -> list[Sample]:
