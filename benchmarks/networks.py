@@ -118,9 +118,9 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
             return self.fc(self.flatten(F.adaptive_avg_pool2d(self.body(x), 1)))
 
     class Block(nn.Module):
-        def __init__(self, width: int, heads: int) -> None:
+        def __init__(self, width: int, heads: int, causal: bool = True) -> None:
             super().__init__()
-            self.count = heads
+            self.count, self.causal = heads, causal
             self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv = nn.Linear(width, 3 * width, bias=False)
             self.proj = nn.Linear(width, width, bias=False)
@@ -139,7 +139,7 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
 
         def forward(self, x: Any) -> Any:
             q, k, v = self.heads(x)
-            return self.rest(x, F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            return self.rest(x, F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
 
         def step(self, x: Any, keys: Any, values: Any) -> tuple[Any, Any, Any]:
             q, k, v = self.heads(x)
@@ -176,6 +176,20 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
                 new_values.append(v)
             return F.linear(self.lnf(x), self.wte.weight), xp.stack(new_keys), xp.stack(new_values)
 
+    class ViT(nn.Module):
+        """A vision transformer, tiny: 12 blocks of 192 on patches of 16 x 16 (Dosovitskiy et al., 2021)."""
+
+        def __init__(self, width: int = 192, heads: int = 3, layers: int = 12) -> None:
+            super().__init__()
+            self.patches, self.flatten = nn.Conv2d(3, width, 16, 16), nn.Flatten(2)
+            self.position = nn.Embedding(14 * 14, width)
+            self.blocks = nn.Sequential(*[Block(width, heads, causal=False) for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+        def forward(self, x: Any) -> Any:
+            x = self.flatten(self.patches(x)).swapaxes(1, 2) + self.position.weight
+            return self.head(self.norm(self.blocks(x)).mean(1))
+
     class LSTM(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -195,6 +209,7 @@ def networks(nn: Any, xp: Any) -> dict[str, Callable[[], Any]]:
         "gptdec": GPTDecode,
         "lstm": LSTM,
         "mlp": MLP,
+        "vit": ViT,
     }
 
 

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 from common import build, load, out
-from networks import CONTEXT, VOCABULARY
+from networks import CONTEXT, VOCABULARY, networks
+from training_steps import JOBS
+from training_steps import declared as declared_job
 from workloads import declare
 
 import mlaot
@@ -82,6 +84,25 @@ def rows(x: mlaot.f32[batch, 1000]) -> Any:
     return F.softmax(x, 1) + F.layer_norm(x, (1000,))
 
 
+def vit() -> Any:
+    net = networks(mlaot.nn, np)["vit"]()
+
+    @mlaot.model(parameters=net)
+    def forward(x: mlaot.f32[batch, 3, 224, 224]) -> Any:
+        return net(x)
+
+    return forward
+
+
+def job(name: str) -> tuple[Any, str, tuple[Any, ...]]:
+    """A training step of ``training_steps.py``, of 32 examples."""
+    found = JOBS[name]
+    state = found.network(mlaot.nn, np).state_dict()
+    x = draw.integers(0, found.classes, (32, *found.example)) if found.tokens else normal(32, *found.example)
+    label = draw.integers(0, found.classes, x.shape if found.tokens else 32)
+    return declared_job(found, state), "train_step", (x, label)
+
+
 # A model, or the name of a workload; the entry; its inputs.
 CASES: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "ResNet-18, batch 1": ("w5_resnet18_b1", "forward", (normal(1, 3, 224, 224),)),
@@ -93,6 +114,8 @@ CASES: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "residual block of ResNet-18, batch 1": (block, "forward", (normal(1, 64, 56, 56),)),
     "attention, 6 heads of 256 x 64, batch 1": (attention, "forward", tuple(normal(1, 6, 256, 64) for _ in range(3))),
     "softmax + layer norm of 1024 x 1000": (rows, "forward", (normal(1024, 1000),)),
+    "ViT of 12 layers, batch 1": (vit(), "forward", (normal(1, 3, 224, 224),)),
+    **{f"training step of {name}, batch 32": job(name) for name in JOBS},
 }
 
 
