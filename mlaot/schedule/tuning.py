@@ -169,9 +169,10 @@ PART_SECONDS = 0.2
 
 # --- Threads.
 
-# Operations of a kernel below which it is not worth a second thread. Not measured; waking a thread was measured to take
-# 10 to 60 us.
-SHARED_OPERATIONS = 65536
+# Operations of a kernel below which it is not worth a second thread, as many as a part has (threads.c). Measured: where
+# parts have a quarter, training steps of small networks take 1.0 to 1.2 times as long with two threads, as each reads
+# what the other one wrote; half as many are between. Waking a thread takes 10 to 60 us.
+SHARED_OPERATIONS = 131072
 # Elements of arrays of any shape from which on threads share them. Not measured: assumes eight operations for each.
 SHARED_ELEMENTS = SHARED_OPERATIONS // 8
 # Operations of a row below which it is not worth its share of the code for threads. Not measured.
