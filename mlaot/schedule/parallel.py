@@ -29,7 +29,14 @@ from mlaot.nest.statements import (
     bound_variables,
     walk,
 )
-from mlaot.schedule.tuning import LIGHT_OPERATIONS, SCALAR_OPERATIONS, SHARED_OPERATIONS, SHARED_ROUNDS, SHARED_TILES
+from mlaot.schedule.tuning import (
+    LIGHT_OPERATIONS,
+    LITTLE_OPERATIONS,
+    SCALAR_OPERATIONS,
+    SHARED_OPERATIONS,
+    SHARED_ROUNDS,
+    SHARED_TILES,
+)
 
 RANGE = ("begin", "end")
 
@@ -55,13 +62,16 @@ class SharedLoop:
 def shared_loop(nest: Nest) -> SharedLoop | None:
     """Return the loop of ``nest`` that threads share, or None if there is none that is long enough.
 
-    That is the outermost loop that is known to be long, else the outermost one of unknown length.
+    That is the outermost loop that is known to be long, else the outermost one of unknown length. This one, such as the
+    loop over a batch, is preferred where a round of it has little work: then threads keep the same examples near from
+    one kernel to the next, and a batch of one is hardly worth sharing.
     """
     loops = [s for s in _shareable_loops(nest.body) if s.extent != 1]
     long = [s for s in loops if isinstance(s.extent, int) and s.extent >= s.least_rounds * s.step]
     unknown = [s for s in loops if not isinstance(s.extent, int)]
+    outermost = [s for s in loops[:1] if s in unknown and isinstance(s.work, int) and s.work < LITTLE_OPERATIONS]
     by_rounds = sorted(loops, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
-    chosen = next(iter(long or unknown or by_rounds), None)
+    chosen = next(iter(outermost or long or unknown or by_rounds), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS

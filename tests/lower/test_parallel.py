@@ -86,7 +86,7 @@ def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
 
 
 @mlaot.model
-def columns(x: mlaot.f32[batch, 40, 2000], y: mlaot.i8[batch, 40, 2000]) -> Any:
+def columns(x: mlaot.f32[batch, 40, 16000], y: mlaot.i8[batch, 40, 16000]) -> Any:
     return np.cumsum(x, axis=1), np.max(y, axis=1), np.argmax(x, axis=1)
 
 
@@ -104,7 +104,7 @@ CASES = {
     "moves": (moves, lambda b, n: {"x": weights(b, 24, 40), "i": draw.integers(0, 24, b)}),
     "columns": (
         columns,
-        lambda b, n: {"x": weights(b, 40, 2000), "y": draw.integers(-99, 99, (b, 40, 2000)).astype(np.int8)},
+        lambda b, n: {"x": weights(b, 40, 16000), "y": draw.integers(-99, 99, (b, 40, 16000)).astype(np.int8)},
     ),
     "sorts": (sorts, lambda b, n: {"x": weights(b, 24, 70)}),
     "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
@@ -156,11 +156,14 @@ def test_parts_have_the_bits_of_the_whole(library: Library, name: str, b: int) -
 
 
 def test_chosen_loops() -> None:
-    """Columns where they are many tiles, else rows; an axis known to be long before an unknown one; a single row."""
+    """Columns where they are many tiles, else rows; an axis known to be long before an unknown one; a single row.
+
+    Of the two kernels of attention, one has much work for each example, and one has little.
+    """
     first, second = shared("mlp")
     assert (first.variable, first.extent) == ("j", 320)
     assert (second.variable, str(second.extent)) == ("i1", "batch")
-    assert all(str(found.extent) != "batch" for found in shared("attention"))
+    assert [(found.variable, str(found.extent)) for found in shared("attention")] == [("i2", "20"), ("i0", "batch")]
     assert [(found.variable, str(found.extent)) for found in shared("line")] == [("j", "n_n")]
 
 
@@ -259,4 +262,4 @@ def test_updates_of_one_element_stay_in_order(tmp_path: Path) -> None:
 def test_columns_that_stand_alone_are_shared() -> None:
     """Of a scan, a reduction and a search along the first of two axes: blocks of columns."""
     found = [(s.variable, s.extent) for s in shared("columns")]
-    assert len(found) == 3 and set(found) == {("start", 2000)}
+    assert len(found) == 3 and set(found) == {("start", 16000)}
