@@ -1,8 +1,10 @@
 """Sort what comes first along an axis: a heap sort of indices, where few are wanted of many.
 
-heap = the first k indices, the one that comes last at the root
-for each further element: if it comes before the root's, it takes its place
-then the heap is sorted
+    heap = the first k indices, the one that comes last at the root
+    for each further element: if it comes before the root's, it takes its place
+    then the heap is sorted
+
+Fewer still are inserted into a sorted row instead (insertions.py).
 """
 
 from __future__ import annotations
