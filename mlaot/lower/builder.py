@@ -109,7 +109,9 @@ class Builder:
         if is_free(node):
             return self.scalar(node)
         access = self.access(node)
-        return self.element(access, at[: len(access.strides)])
+        x = self.element(access, at[: len(access.strides)])
+        is_widened = (access.buffer.dtype, node.type.dtype.name) == ("f32", "f64")
+        return cast(x, "f64") if is_widened else x
 
     def store(self, buffer: Buffer, at: At, value: Expr) -> Store:
         """Write one element."""

@@ -63,7 +63,7 @@ def in_order(x: Node, perm: Sequence[int]) -> Node:
 
 
 def _widen_type(x: Type) -> Type:
-    if x.dtype is not f32:
+    if x.dtype is not f32 or not x.shape:  # kernels compute scalars themselves, of whatever dtype
         raise MlaotError(f"cannot widen {x}")
     return Type(f64, x.shape)
 

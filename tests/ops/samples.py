@@ -138,6 +138,10 @@ def _groups(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((x, y, *scales), {"bits": bits})
 
 
+def _rows_of_float32(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from (s for s in _unary(lambda x: x.astype(np.float32))(rng) if s.args[0].ndim)
+
+
 def _bitcast(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         yield Sample((np.asarray(rng.normal(size=shape)),), {"dtype": i64})
@@ -279,7 +283,7 @@ SAMPLES: dict[str, Make] = {
     "step": _unary(_apart),
     "pow": _power,
     "cast": _cast,
-    "widen": _unary(lambda x: x.astype(np.float32)),
+    "widen": _rows_of_float32,
     "bitcast": _bitcast,
     "quantize": _rounded,
     "contract_bytes": _bytes,
