@@ -322,7 +322,7 @@ def _tile(
         loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
     else:
         streams = _streams(kernel, plan, m, n, steps, machine)
-    waits = machine.latency * tuning.LATENCY_SHARE * plan.passes / plan.sets
+    waits = machine.latency * tuning.LATENCY_FACTOR * plan.passes / plan.sets
     work = m * n / rate
     if kernel.power:  # a difference, and perhaps its absolute value
         work = m * n * (1 / rate + (3 - kernel.power) / machine.arithmetic)

@@ -207,7 +207,7 @@ class _Loads:
             x: Expr = self._fields(load, int(at[FIELD]), self.kernel.groups.bits)
         else:
             x = self._expression(operand, index, column)
-            if self._is_shared(letter) and x.type == self.tile.type and operand.vector:
+            if operand.vector and self._is_shared(letter):
                 x = Call("held", (x,), x.type)
         if x not in self.variables:
             number = sum(var.name[0] == letter for var in self.variables.values())
@@ -216,9 +216,9 @@ class _Loads:
         return self.variables[x]
 
     def _is_shared(self, letter: str) -> bool:
-        """Whether two products along the sum need a vector."""
+        """Whether two products of floats along the sum need a vector."""
         others = self.tile.columns if letter == "a" else self.tile.rows
-        return self.tile.along_sum and len(others) > 1
+        return self.tile.along_sum and len(others) > 1 and not self.kernel.has_integer_sums
 
     def _expression(self, operand: Operand, index: Index, column: int) -> Expr:
         """Return what to load: a vector, perhaps partial or converted, or one element in every lane."""

@@ -34,7 +34,7 @@ LIGHT_PRODUCTS = 16 * 1024
 LIGHT_ACCUMULATORS = 4
 # How many times its latency a multiply-add into an accumulator waits for the one before it. Measured: with as many
 # accumulators as hide the latency, and vectors from the second-level cache, a sum takes 1.2 times as long as with more.
-LATENCY_SHARE = 1.2
+LATENCY_FACTOR = 1.2
 # Shares of the cycles of loads, and of loads from farther caches, that arithmetic does not hide. The measurements are
 # not kept.
 LOAD_CYCLES = 1.0

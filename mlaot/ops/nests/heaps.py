@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, Var, as_index, call, cast, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, Store, While, index_var, loop
-from mlaot.ops.nests.passing import NEXT, pass_over
+from mlaot.ops.nests.passing import NEXT, seek_earlier
 from mlaot.ops.nests.target import ZERO, Target
 
 TRUE, FALSE = Const(1, BOOL), Const(0, BOOL)
@@ -54,11 +54,8 @@ class _Heap:
     def take_next(self, extent: int) -> Body:
         """Look for the next element that comes before the root's, and put its index there."""
         here = as_index(NEXT)
-        is_found = compare("lt", here, Index(extent))
-        return (
-            *pass_over(self.t, self.get(ZERO)),
-            If(is_found, (self.put(ZERO, here), Assign(NEXT, here + 1))),
-        )
+        put = If(compare("lt", here, Index(extent)), (self.put(ZERO, here), Assign(NEXT, here + 1)))
+        return *seek_earlier(self.t, self.get(ZERO)), put
 
     def sift(self) -> Body:
         """Move the index at ``start`` down among the first ``rest`` places, below those that come after it."""

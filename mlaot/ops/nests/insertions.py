@@ -14,7 +14,7 @@ from mlaot.ir import Type
 from mlaot.nest.expressions import Array, Const, Expr, Index, Var, as_index, call, cast, compare, const, select
 from mlaot.nest.statements import Alloc, Assign, Body, Break, For, If, Let, Mutable, Store, While, index_var, loop
 from mlaot.ops.nests.keys import I64, LARGEST, has_words, index_of, order_key, order_word
-from mlaot.ops.nests.passing import NEXT, pass_over
+from mlaot.ops.nests.passing import NEXT, seek_earlier
 from mlaot.ops.nests.target import ZERO, Target
 from mlaot.schedule.tuning import INSERTED_KEYS, INSERTED_WORDS
 
@@ -44,7 +44,7 @@ def insertion_nest(t: Target) -> Body:
         return cast(index_of(keys[place]) if has_words(t.arg(0).type) else indices[place], "index")
 
     no_further = If(compare("eq", here, Index(extent)), (Break(),))
-    look = If(compare("ge", here, Index(count)), (*pass_over(t, index_at(Index(count))), no_further))
+    look = If(compare("ge", here, Index(count)), (*seek_earlier(t, index_at(Index(count))), no_further))
     insert = For(index_var("k"), Index(1), Index(1 + places), move, down=True)
     return t.around(
         [i for i in range(len(t.shape)) if i != axis],

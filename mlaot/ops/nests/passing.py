@@ -5,19 +5,7 @@ Whole blocks are passed over at once, as nearly all are when few elements are wa
 
 from __future__ import annotations
 
-from mlaot.nest.expressions import (
-    BOOL,
-    INDEX,
-    Const,
-    Expr,
-    Index,
-    ValueType,
-    Var,
-    as_index,
-    call,
-    compare,
-    select,
-)
+from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, ValueType, Var, as_index, call, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, While, index_var, loop
 from mlaot.ops.nests.target import Target
 
@@ -26,10 +14,7 @@ BLOCK = 16  # elements that are passed over at once
 
 
 def comes_first(t: Target, place: Expr, last: Var) -> Expr:
-    """Return whether an element that is behind all chosen ones comes before their last one.
-
-    Nan is the largest.
-    """
+    """Return whether an element that is behind all chosen ones comes before their last one."""
     is_descending = bool(t.attrs.get("descending"))
     x = t.read(0, t.along(t.attrs["axis"], place))
     if t.arg(0).type.dtype.kind != "f":
@@ -40,7 +25,7 @@ def comes_first(t: Target, place: Expr, last: Var) -> Expr:
     return select(compare("eq", is_number, is_number), earlier, Const(0, BOOL))
 
 
-def pass_over(t: Target, index: Expr) -> Body:
+def seek_earlier(t: Target, index: Expr) -> Body:
     """Move ``next`` to the first element from there on that comes before that of an index, or behind the last one."""
     axis = t.attrs["axis"]
     extent = t.arg(0).type.shape[axis]

@@ -21,7 +21,7 @@ from mlaot.passes.base import pass_over
 
 @pass_over("graphs", after=("legalize", "half_weights"))
 def widened_operands(graph: Graph) -> None:
-    """Replace casts that one product reads, with vectors along the sum, by views."""
+    """Replace casts by views where one product is all that reads them, each element once."""
     used = users(graph.nodes())
     for node in graph.nodes():
         if node.op is red.contract:

@@ -57,6 +57,13 @@ def twice(x: mlaot.f32[batch, 30]) -> Any:
     return wide @ WEIGHTS + np.max(wide, -1)
 
 
+@mlaot.model
+def returned(x: mlaot.f32[batch, 30]) -> Any:
+    """What is widened is an output, too."""
+    wide = astype(x, f64)
+    return wide @ WEIGHTS, wide
+
+
 MODELS = {"rows": rows, "number": number, "part": part, "computed": computed, "columns": columns, "twice": twice}
 WIDENED = ("rows", "number", "part", "computed")
 
@@ -76,6 +83,14 @@ def test_they_compute_the_same_without_copies(isa: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=name)
         kernels = [kernel for p in library.programs[name].procedures for kernel in p.kernels]
         assert any("cast" in line for kernel in kernels for line in kernel.nest.doc) != (name in WIDENED), name
+
+
+def test_another_kernel_may_read_it(tmp_path: Path) -> None:
+    library = Library({"m": lower(passes.run("m", trace(returned)))}, AVAILABLE[-1], tmp_path)
+    x = RNG.normal(size=(5, 30)).astype(np.float32)
+    product, wide = library.call("m", "forward", {"x": x}, {"batch": 5}).values()
+    np.testing.assert_allclose(product, x.astype(float) @ WEIGHTS, rtol=1e-12)
+    np.testing.assert_array_equal(wide, x.astype(float))
 
 
 def test_only_float32_is_widened() -> None:
