@@ -304,6 +304,15 @@ FORMS: dict[str, Sequence[Form]] = {
         lambda m: np.percentile(m, [10, 50.0], axis=0),
         lambda m: np.percentile(m, 40, keepdims=True, method="linear"),
     ],
+    "partition": [
+        lambda m: [np.partition(m, k, axis=1)[:, k] for k in (0, 2, -1)],
+        lambda m: (np.sort(np.partition(m, 4, None)[:4]), np.sort(np.partition(m, -3, axis=None)[-3:])),
+        lambda m: np.partition(m, (1, -2), kind="introselect", order=None)[..., [1, -2]],
+    ],
+    "argpartition": [
+        lambda m: [np.take_along_axis(m, np.argpartition(m, k, axis=0), 0)[k] for k in (0, 1, -1)],
+        lambda m: np.sort(np.ravel(m)[np.argpartition(m, 4, axis=None, kind="introselect")[:4]]),
+    ],
     "searchsorted": [
         lambda s, v: [np.searchsorted(np.sort(v), s, side=side) for side in ("left", "right")],
         lambda v: np.searchsorted([0, 1, 2], v),

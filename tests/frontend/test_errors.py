@@ -113,6 +113,19 @@ CASES: dict[str, tuple[Case, str]] = {
         "cannot concatenate f32[8] and f32[1,8]: their ranks differ",
     ),
     "split": (lambda x: np.split(x, 3), "split of 8 elements into 3 equal parts; use np.array_split"),
+    "top_k": (
+        lambda x: mlaot.top_k(x, 9),
+        "top_k: expected an integer k from 0 to 8, the extent of axis -1, got 9",
+    ),
+    "negative k": (
+        lambda x: mlaot.top_k(x, -1),
+        "top_k: expected an integer k from 0 to 8, the extent of axis -1, got -1",
+    ),
+    "partition": (
+        lambda x: np.partition(x, 8),
+        "partition: expected kth from -8 to 7, as axis -1 has 8 elements, got 8",
+    ),
+    "place": (lambda x: np.argpartition(x, 0.5), "argpartition: expected integers for kth, got 0.5"),
     "einsum": (lambda x: np.einsum("ij,j", x, x), "einsum 'ij,j' does not fit an operand f32[8]"),
     "text": (lambda x: x * "a", "np.multiply: a str cannot be part of a model"),
     "complex": (lambda x: x * 1j, "np.multiply: a complex cannot be part of a model"),

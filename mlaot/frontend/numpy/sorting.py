@@ -31,6 +31,30 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     return np.take_along_axis(as_tensor(Tensor(x)), as_tensor(Tensor(sorts.argsort(x, axis=at))), at)
 
 
+@implements("partition")
+def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+    """All in order, which a partition may be; only what is taken of it is sorted."""
+    return sort(a, _checked_places("partition", a, kth, axis))
+
+
+@implements("argpartition")
+def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+    return argsort(a, _checked_places("argpartition", a, kth, axis))
+
+
+def _checked_places(name: str, a: Any, kth: Any, axis: Any) -> Any:
+    """Return ``axis``, along which every place of ``kth`` is."""
+    x, at = flat_or(as_node(a), axis)
+    size, places = x.type.shape[at], np.asarray(kth)
+    if places.dtype.kind not in "iu":
+        raise MlaotError(f"{name}: expected integers for kth, got {kth!r}")
+    if isinstance(size, int) and not np.all((places >= -size) & (places < size)):
+        raise MlaotError(
+            f"{name}: expected kth from {-size} to {size - 1}, as axis {axis} has {size} elements, got {kth!r}"
+        )
+    return axis
+
+
 @implements("median")
 def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The mean of the one or two elements in the middle; nan where one of all is nan."""
@@ -130,5 +154,9 @@ def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, An
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
     x = as_array(x)
     at = normal_axis(axis, x.ndim)
-    first = compute(sorts.argsort, x, axis=at, descending=largest)[(*[slice(None)] * at, slice(0, k))]
+    size = x.shape[at]
+    if not isinstance(k, int | np.integer) or k < 0 or (isinstance(size, int) and k > size):
+        most = f"{size}, the extent of axis {axis}" if isinstance(size, int) else f"the extent of axis {axis}"
+        raise MlaotError(f"top_k: expected an integer k from 0 to {most}, got {k!r}")
+    first = compute(sorts.argsort, x, axis=at, descending=largest)[(*[slice(None)] * at, slice(0, int(k)))]
     return np.take_along_axis(x, first, at), first

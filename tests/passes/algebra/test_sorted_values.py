@@ -103,6 +103,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "quantile": lambda x: np.quantile(x, (0.2, 0.7), axis=0),
     "an element": lambda x: np.sort(x, axis=0)[3],
     "elements": lambda x: np.sort(x)[:, [3, 5, -2]],
+    "partition": lambda x: np.partition(x, 5)[:, :5],
     "smallest": lambda x: mlaot.top_k(x, 5, largest=False)[0],
 }
 
