@@ -40,7 +40,14 @@ enum { IDLE, ASLEEP, OFFERED, RUNNING, AWAITED, LEAVING };
 
 typedef struct Threads Threads;
 
+// The parts of a task that a thread computes, unless others are done with theirs before.
 typedef struct {
+    _Alignas(CACHE_LINE) _Atomic ptrdiff_t next;  // where the first of them begins that nobody has taken
+    ptrdiff_t end;
+} Share;
+
+typedef struct {
+    Share share;
     _Alignas(CACHE_LINE) _Atomic int state;
     void *wake;  // a lock that is released for a helper ASLEEP
     Threads *threads;
@@ -58,10 +65,11 @@ struct Threads {
     Task *task;
     char *const *p;
     const ptrdiff_t *dim;
-    ptrdiff_t extent, part;
-    int own;  // the pointer to memory of each thread's own, of so many bytes; 0 where none is needed
+    ptrdiff_t part;
+    int sharers;  // the caller and the first helpers
+    int own;      // the pointer to memory of each thread's own, of so many bytes; 0 where none is needed
     ptrdiff_t bytes;
-    _Alignas(CACHE_LINE) _Atomic ptrdiff_t next;  // where the first part begins that nobody has taken
+    Share share;  // the caller's
     Helper helpers[];
 };
 
@@ -128,15 +136,25 @@ static int spin_while(_Atomic int *at, int state)
     return state;
 }
 
-static void run_parts(Threads *threads, char *const *p)
+static Share *share_of(Threads *threads, int sharer)
 {
-    for (;;) {
-        const ptrdiff_t begin = atomic_fetch_add(&threads->next, threads->part);
-        if (begin >= threads->extent) {
-            return;
+    return sharer == 0 ? &threads->share : &threads->helpers[sharer - 1].share;
+}
+
+// The parts of a sharer, then those of the others. Kernel after kernel a thread has the same share, so that it reads
+// what it wrote: of a batch the same examples, of a matrix the same rows.
+static void run_parts(Threads *threads, char *const *p, int sharer)
+{
+    for (int k = 0; k < threads->sharers; k++) {
+        Share *share = share_of(threads, (sharer + k) % threads->sharers);
+        for (;;) {
+            const ptrdiff_t begin = atomic_fetch_add(&share->next, threads->part);
+            if (begin >= share->end) {
+                break;
+            }
+            const ptrdiff_t rest = share->end - begin;
+            threads->task(p, threads->dim, begin, begin + (rest < threads->part ? rest : threads->part));
         }
-        const ptrdiff_t rest = threads->extent - begin;
-        threads->task(p, threads->dim, begin, begin + (rest < threads->part ? rest : threads->part));
     }
 }
 
@@ -159,8 +177,9 @@ static void threads_release(Threads *threads)
 static void help(Helper *self)
 {
     Threads *threads = self->threads;
+    const int sharer = (int)(self - threads->helpers) + 1;
     if (threads->own == 0) {
-        run_parts(threads, threads->p);
+        run_parts(threads, threads->p, sharer);
         return;
     }
     if (self->bytes < threads->bytes) {
@@ -172,7 +191,7 @@ static void help(Helper *self)
         char *p[POINTERS];
         memcpy(p, threads->p, (size_t)threads->own * sizeof *p);
         p[threads->own] = (char *)self->memory + (size_t)-(uintptr_t)self->memory % CACHE_LINE;
-        run_parts(threads, p);
+        run_parts(threads, p, sharer);
     }
 }
 
@@ -220,17 +239,21 @@ static void share_parts(Threads *threads, Task *task, char *const *p, const ptrd
     threads->task = task;
     threads->p = p;
     threads->dim = dim;
-    threads->extent = extent;
     threads->part = part;
     threads->own = own;
     threads->bytes = bytes;
-    atomic_store(&threads->next, 0);
     const ptrdiff_t others = (extent - 1) / part;
     const int offers = others < threads->count ? (int)others : threads->count;
+    threads->sharers = offers + 1;
+    for (ptrdiff_t k = 0, begin = 0; k <= offers; k++) {
+        Share *share = share_of(threads, (int)k);
+        share->next = begin;
+        share->end = begin = k < offers ? step * ((k + 1) * (extent / step) / (offers + 1)) : extent;
+    }
     for (int k = 0; k < offers; k++) {
         change_state(&threads->helpers[k], OFFERED);
     }
-    run_parts(threads, p);
+    run_parts(threads, p, 0);
     for (int k = 0; k < offers; k++) {
         _Atomic int *at = &threads->helpers[k].state;
         int state = OFFERED;
