@@ -4,15 +4,20 @@
 
 A tile of several rounds belongs to the part of the range in which it starts. So each element is computed by the same
 statements however the range is cut, and the results do not depend on the number of threads, to the last bit.
+
+Loops one in the other may have one range, whose places are counted as if they were one loop:
+
+    for i in parallel(0, batch):        =>        for i in range(begin // 7, (end + 6) // 7):
+        for k in parallel(0, 7):                      for k in range(most(begin - 7 * i, 0), least(7, end - 7 * i)):
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
-from mlaot.nest.expressions import INDEX, Call, Index, least
+from mlaot.nest.expressions import INDEX, Call, Index, Var, least
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import (
     Alloc,
@@ -43,15 +48,17 @@ RANGE = ("begin", "end")
 
 @dataclass(frozen=True)
 class SharedLoop:
-    """The loops over ``variable`` from 0 to ``extent``, which threads share in parts of multiples of ``step``.
+    """The loops over ``variable``, which threads share in parts of multiples of ``step``; ``work``: of one round.
 
-    ``work``: operations of one round.
+    ``extent``: where the range ends that begins at 0. ``around``: the variables of the loops around them that are
+    shared with them, from the outermost, and how many places of the range a round of each has.
     """
 
     variable: str
     extent: Dim
     step: int
     work: Dim
+    around: tuple[tuple[str, int], ...] = ()
 
     @property
     def least_rounds(self) -> int:
@@ -64,45 +71,69 @@ def shared_loop(nest: Nest) -> SharedLoop | None:
 
     That is the outermost loop that is known to be long, else the outermost one of unknown length. This one, such as the
     loop over a batch, is preferred where a round of it has little work: then threads keep the same examples near from
-    one kernel to the next, and a batch of one is hardly worth sharing.
+    one kernel to the next, and a batch of one is hardly worth sharing. Where a round has much work, it is shared with
+    the long loop inside it.
     """
-    loops = [s for s in _shareable_loops(nest.body) if s.extent != 1]
+    found = {s: joined for s, joined in _shareable_loops(nest.body) if s.extent != 1}
+    loops = list(found)
     long = [s for s in loops if isinstance(s.extent, int) and s.extent >= s.least_rounds * s.step]
     unknown = [s for s in loops if not isinstance(s.extent, int)]
     outermost = [s for s in loops[:1] if s in unknown and isinstance(s.work, int) and s.work < LITTLE_OPERATIONS]
     by_rounds = sorted(loops, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
-    chosen = next(iter(outermost or long or unknown or by_rounds), None)
+    chosen = next(iter(outermost or [found[s] or s for s in long] or unknown or by_rounds), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
     return None if is_short or chosen.work * chosen.step < LIGHT_OPERATIONS else chosen
 
 
-def _shareable_loops(body: Body) -> Iterator[SharedLoop]:
-    """Yield the loops that may be shared, the outermost first; loops over one variable are segments of one range."""
-    parts: dict[str, list[tuple[For, Dim]]] = {}
-    for loop, outside in _parallel(body, 1):
-        parts.setdefault(loop.var.name, []).append((loop, outside))
+def _shareable_loops(body: Body) -> Iterator[tuple[SharedLoop, SharedLoop | None]]:
+    """Yield the loops that may be shared, the outermost first; loops over one variable are segments of one range.
+
+    Behind each of them comes what it is together with all loops around it, if these can be shared with it.
+    """
+    parts: dict[str, list[tuple[For, tuple[For, ...]]]] = {}
+    for loop, around in _parallel(body):
+        parts.setdefault(loop.var.name, []).append((loop, around))
     variables = {s.var.name for s in walk(body) if isinstance(s, For)}
     for name, segments in parts.items():
-        (first, outside), (last, _) = segments[0], segments[-1]
+        (first, around), (last, _) = segments[0], segments[-1]
         is_range = isinstance(last.high, Index) and not names(last.high.value) & variables
         if is_range and isinstance(last.high, Index) and _covers(body, name):
-            one = product((outside, work(first.body))) // first.step
+            inside = work(first.body)
+            one = product((*map(rounds, around), inside)) // first.step
             step = max(loop.step for loop, _ in segments)
             if step > 1 and isinstance(one, int):  # a light loop of vectors is cut into parts of many
                 step *= -(-LIGHT_OPERATIONS // max(one * step, 1))
-            yield SharedLoop(name, last.high.value, step, one)
+            alone = SharedLoop(name, last.high.value, step, one)
+            yield alone, _joined(replace(alone, work=inside // first.step), body, around)
 
 
-def _parallel(body: Body, outside: Dim) -> Iterator[tuple[For, Dim]]:
-    """Yield the loops that are inside of parallel ones only, with the number of rounds of those."""
+def _joined(inner: SharedLoop, body: Body, around: Sequence[For]) -> SharedLoop | None:
+    """Return a shared loop of known length with the loops around it, the outermost of which has an unknown length."""
+    if not isinstance(inner.extent, int):
+        return None
+    places: Dim = -(-inner.extent // inner.step) * inner.step
+    ranges: list[tuple[str, int]] = []
+    for loop in reversed(around):
+        if not isinstance(places, int) or loop.low != Index(0) or loop.step != 1 or not isinstance(loop.high, Index):
+            return None
+        ranges.insert(0, (loop.var.name, places))
+        places = product((places, loop.high.value))
+    is_whole = [(loop,) == outer for loop, outer in zip(around, (body, *(s.body for s in around)), strict=False)]
+    if isinstance(places, int) or not all(is_whole):
+        return None
+    return replace(inner, extent=places, around=tuple(ranges))
+
+
+def _parallel(body: Body, around: tuple[For, ...] = ()) -> Iterator[tuple[For, tuple[For, ...]]]:
+    """Yield the loops that are inside of parallel ones only, with those."""
     for s in body:
         if isinstance(s, For) and s.parallel:
-            yield s, outside
-            yield from _parallel(s.body, product((outside, rounds(s))))
+            yield s, around
+            yield from _parallel(s.body, (*around, s))
         elif isinstance(s, If) and not s.otherwise:
-            yield from _parallel(s.body, outside)
+            yield from _parallel(s.body, around)
 
 
 def _covers(body: Body, name: str) -> bool:
@@ -164,10 +195,34 @@ def rounds(loop: For, high: Expression | None = None) -> Dim:
 
 def part_of_range(nest: Nest, shared: SharedLoop) -> Nest:
     """Return a nest whose shared loops run from ``begin`` to ``end`` only."""
-    return replace(nest, body=_part(nest.body, shared))
+    begin, end = (Index(dim(name)) for name in RANGE)
+    return replace(nest, body=_joined_part(nest.body, shared, 0, begin, end))
 
 
-def _part(body: Body, shared: SharedLoop) -> Body:
+def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: Index) -> Body:
+    """Cut a loop around the shared one to the rounds that have places from ``begin`` to ``end``, and those inside."""
+    if depth == len(shared.around):
+        return _part(body, shared.variable, shared.step, begin, end)
+    (loop,) = body
+    assert isinstance(loop, For), f"bug in mlaot: {type(loop).__name__} around {shared.variable}"
+    v, places = shared.around[depth]
+    low: Expression = Index(begin.value // places)
+    high: Expression = Index((end.value + (places - 1)) // places)
+    names_ = (f"begin{depth + 1}", f"end{depth + 1}")
+    inner = _joined_part(loop.body, shared, depth + 1, *(Index(dim(name)) for name in names_))
+    first = Call("most", (Index(begin.value + -places * dim(v)), Index(0)), INDEX)
+    last = Index(end.value + -places * dim(v))
+    return (
+        replace(
+            loop,
+            low=low,
+            high=high if depth == 0 else least(high, loop.high),
+            body=(Let(Var(names_[0], INDEX), first), Let(Var(names_[1], INDEX), last), *inner),
+        ),
+    )
+
+
+def _part(body: Body, variable: str, step: int, begin: Index, end: Index) -> Body:
     """Cut the shared loops of a body to the range from ``begin`` to ``end``.
 
     A loop of steps, or a remainder loop, begins at its first step in the range: ``low + ceil((begin - low) / step) *
@@ -175,17 +230,16 @@ def _part(body: Body, shared: SharedLoop) -> Body:
     """
     result: list[Statement] = []
     for s in body:
-        if isinstance(s, For) and s.var.name == shared.variable:
-            begin, end = (Index(dim(name)) for name in RANGE)
+        if isinstance(s, For) and s.var.name == variable:
             low: Expression = begin
             high: Expression = end
-            if s.low != Index(0) or shared.step % s.step:  # parts begin at whole steps of the longest rounds
+            if s.low != Index(0) or step % s.step:  # parts begin at whole steps of the longest rounds
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
-            if s.low != Index(0) or s.step != 1:
+            if s.low != Index(0) or s.step != 1 or end != Index(dim(RANGE[1])):
                 high = least(s.high, end)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):
-            result.append(replace(s, body=_part(s.body, shared)))
+            result.append(replace(s, body=_part(s.body, variable, step, begin, end)))
         else:
             result.append(s)
     return tuple(result)

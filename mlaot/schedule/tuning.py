@@ -176,6 +176,9 @@ SHARED_OPERATIONS = 131072
 # Operations of a round of a loop of unknown length up to which threads share this loop, and none inside it. Measured:
 # training steps of a GPT and of small convolutional networks take 0.78 to 0.92 times as long with two threads.
 LITTLE_OPERATIONS = 4 * SHARED_OPERATIONS
+# Terms of a sum over a batch that each example has, from which on these are added up apart, so that threads share the
+# examples. Not measured: the sums of the examples are so many times fewer than the terms.
+EXAMPLE_TERMS = 16
 # Elements of arrays of any shape from which on threads share them. Not measured: assumes eight operations for each.
 SHARED_ELEMENTS = SHARED_OPERATIONS // 8
 # Operations of a row below which it is not worth its share of the code for threads. Not measured.

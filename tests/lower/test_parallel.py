@@ -163,7 +163,7 @@ def test_chosen_loops() -> None:
     first, second = shared("mlp")
     assert (first.variable, first.extent) == ("j", 320)
     assert (second.variable, str(second.extent)) == ("i1", "batch")
-    assert [(found.variable, str(found.extent)) for found in shared("attention")] == [("i2", "20"), ("i0", "batch")]
+    assert [(s.variable, str(s.extent)) for s in shared("attention")] == [("i2", "batch * 20"), ("i0", "batch")]
     assert [(found.variable, str(found.extent)) for found in shared("line")] == [("j", "n_n")]
 
 
@@ -261,5 +261,13 @@ def test_updates_of_one_element_stay_in_order(tmp_path: Path) -> None:
 
 def test_columns_that_stand_alone_are_shared() -> None:
     """Of a scan, a reduction and a search along the first of two axes: blocks of columns."""
-    found = [(s.variable, s.extent) for s in shared("columns")]
-    assert len(found) == 3 and set(found) == {("start", 16000)}
+    found = [(s.variable, str(s.extent), len(s.around)) for s in shared("columns")]
+    assert len(found) == 3 and set(found) == {("start", "batch * 16128", 1)}
+
+
+def test_a_range_of_several_loops() -> None:
+    """Of a batch whose examples have much work: 15 rows of 40 channels each; a tile is one of 4 channels."""
+    kernels = [kernel for procedure in program("convolution").procedures for kernel in procedure.kernels]
+    found = loop_of(kernels[0], MACHINES["v3"])
+    assert found is not None
+    assert (str(found.extent), found.step, found.around) == ("batch * 600", 4, (("i2", 600), ("i", 40)))

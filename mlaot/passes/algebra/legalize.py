@@ -1,4 +1,4 @@
-"""Make graphs legal for lowering: the last axis is reduced on its own, and a kernel computes each root.
+"""Make graphs legal for lowering: the last axis is reduced on its own, as examples are; a kernel computes each root.
 
     v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
     return y=x                    =>    v2 = sum(v1, axes=(0,))
@@ -36,7 +36,7 @@ from mlaot.ops.winograd import TRANSFORMS
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import GATHERED_BY
+from mlaot.schedule.tuning import EXAMPLE_TERMS, GATHERED_BY
 
 CONTROL = (scan, while_, cond)
 SPARSE = (sparse_dot, sparse_add)
@@ -56,6 +56,18 @@ def _has_full_rows(x: Type) -> bool:
     """Tell whether all rows are full vectors, which one kernel adds up over any axes."""
     row = x.shape[-1] if all(isinstance(d, int) for d in x.shape) else 1
     return row * x.dtype.itemsize % LINE == 0
+
+
+def examples_first(node: Node) -> Node | None:
+    """reduce(x, axes=(0, ..)) => reduce(reduce(x, axes=(..)), axes=(0,)): threads share the examples of a batch"""
+    axes, shape = node.attrs["axes"], node.arg(0).type.shape
+    if not is_reduction(node) or 0 not in axes or isinstance(shape[0], int):
+        return None
+    rest = tuple(a for a in axes if a)
+    terms = product(tuple(shape[a] for a in rest))
+    if not isinstance(terms, int) or terms < EXAMPLE_TERMS:
+        return None
+    return node.op(node.op(node.arg(0), axes=rest), axes=(0,))
 
 
 def store_operands(node: Node) -> Node | None:
@@ -130,7 +142,7 @@ def _cuts_last(step: tuple[int, ...], part: Type, source: Type) -> bool:
 @pass_over("graphs", after=("upcast", "sparse_products", "winograd", "split_gates", "delayed_updates"))
 def legalize(graph: Graph) -> None:
     """Rewrite ``graph`` into the forms that lowering expects."""
-    rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (last_axis_first,))
+    rules: dict[Op | None, tuple[Rule, ...]] = dict.fromkeys(REDUCTIONS, (examples_first, last_axis_first))
     rewrite(graph, rules)
     stored = (*REDUCTIONS, red.contract, st.take, st.put_add, tree_ensemble, sort, *SPARSE, *CONTROL, *TRANSFORMS)
     rewrite(graph, dict.fromkeys(stored, (store_operands,)))
