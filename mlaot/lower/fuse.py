@@ -2,7 +2,8 @@
 
 * A "contraction" takes the elementwise work on its result as an epilogue.
 * A "winograd" group is a last transform with the first one, the products between them, and an epilogue.
-* "rows" are elementwise ops and reductions along rows of one shape, in vectors of one dtype.
+* "rows" are elementwise ops and reductions along rows of one shape, in vectors of one dtype. A row lies along the last
+  axis, or along others that come before it; then vectors have as many rows as lanes.
 * "loops" are elementwise work on other dtypes, in plain loops over one shape.
 * A "single" node is not fused.
 
@@ -34,9 +35,11 @@ from mlaot.ops.kinds import (
     root_of,
     vector_dtype,
 )
+from mlaot.ops.reduction import kept_axes
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
-from mlaot.schedule.tuning import GROUP_NODES, NODES_AGAIN
+from mlaot.schedule.machine import LINE
+from mlaot.schedule.tuning import GROUP_NODES, LANE_BLOCK, NODES_AGAIN
 
 RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs less than storing them
 
@@ -45,15 +48,16 @@ RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs
 class Group:
     """The nodes of one kernel.
 
-    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``rows`` and ``columns`` are the extents of its
-    loops. ``dtype``: of its vectors; "mixed" in plain loops, where each value has its own.
+    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``shape`` has the extents of its loops, and
+    ``axes`` are those along which rows lie. ``dtype``: of its vectors; "mixed" in plain loops, where each value has its
+    own.
     """
 
     kind: str
     level: int
     dtype: str
-    rows: tuple[Dim, ...]
-    columns: Dim | None
+    shape: tuple[Dim, ...]
+    axes: tuple[int, ...] = ()
     nodes: list[Node] = field(default_factory=list)
     members: set[Node] = field(default_factory=set)
     closed: bool = False
@@ -61,6 +65,21 @@ class Group:
     into: Group | None = None  # the group that it was merged into
     placed: set[int] = field(default_factory=set)  # arguments whose kernels write them here already
     gates: int = 0  # how many gates a contraction has (gates.py); all other nodes have the shape of one
+
+    @property
+    def kept_axes(self) -> tuple[int, ...]:
+        """The axes of a value that has one number per row."""
+        return kept_axes(len(self.shape), self.axes)
+
+    @property
+    def rows(self) -> tuple[Dim, ...]:
+        """The shape of a value that has one number per row."""
+        return tuple(self.shape[a] for a in self.kept_axes)
+
+    @property
+    def is_along_last(self) -> bool:
+        """Whether a row lies along the last axis, and no other."""
+        return self.axes == (len(self.shape) - 1,)
 
 
 def cheap_nodes(graph: Graph) -> set[Node]:
@@ -216,7 +235,9 @@ class _Fusion:
 
     def candidate(self, node: Node) -> Group | None:
         """Return the latest of the groups that a node reads from and that can take it in."""
-        if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node) or _is_column_reduction(node):
+        if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node):
+            return None
+        if _is_column_reduction(node) and not _has_rows_in_lanes(node):
             return None
         fitting = [g for g in self.source_groups(node) if self.fits(node, g)]
         return max(fitting, key=lambda g: g.level, default=None)
@@ -236,19 +257,15 @@ class _Fusion:
         if group.kind in ("contraction", "winograd"):
             dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
             is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
-            return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.rows
+            return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.shape
         if group.kind == "loops":
-            return node.type.shape == group.rows
-        full = full_shape(group)
+            return node.type.shape == group.shape
         if node.op.reduces:
-            base = node.arg(0)
-            return (
-                group.columns is not None
-                and base in self.group_of
-                and self.group_of[base] is group
-                and base.type.shape == full
-            )
-        if node.type.shape == full:
+            base, axes = node.arg(0), node.attrs["axes"]
+            are_its_rows = axes == group.axes or (len(axes) > 0 and _is_without_rows(group))
+            is_inside = base in self.group_of and self.group_of[base] is group and base.type.shape == group.shape
+            return are_its_rows and is_inside
+        if node.type.shape == group.shape:
             return True
         return node.type.shape == group.rows and all(
             self.group_of.get(base_of(a)) is not group or a.find().type.shape == group.rows for a in node.args
@@ -259,20 +276,19 @@ class _Fusion:
         level = 1 + max([g.level for g in self.source_groups(node)], default=0)
         if is_single(node):
             is_mixed = node.op not in (sparse_dot, sparse_add)
-            return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, (), None)
+            return Group("single", level, "mixed" if is_mixed else node.type.dtype.name, ())
         dtype = node.type.dtype.name
         if node.op in PRODUCTS or _is_column_reduction(node):
             shape = (*node.type.shape[:-2], node.type.shape[-1]) if gates else node.type.shape
-            return Group("contraction", level, dtype, shape, None, gates=gates)
+            return Group("contraction", level, dtype, shape, gates=gates)
         if node.op in TRANSFORMS:
-            return Group("winograd", level, dtype, node.type.shape, None)
+            return Group("winograd", level, dtype, node.type.shape)
         if is_reduction(node):
-            shape = node.arg(0).type.shape
-            return Group("rows", level, dtype, shape[:-1], shape[-1])
+            return Group("rows", level, dtype, node.arg(0).type.shape, node.attrs["axes"])
         shape, vectors = node.type.shape, vector_dtype(node)
         if vectors is None or is_narrow(shape):
-            return Group("loops", level, "mixed", shape, None)
-        return Group("rows", level, vectors, shape[:-1], shape[-1] if shape else None)
+            return Group("loops", level, "mixed", shape)
+        return Group("rows", level, vectors, shape, (len(shape) - 1,) if shape else ())
 
     def pending(self, node: Node) -> list[Node]:
         """Return cheap arguments that no kernel has computed yet."""
@@ -308,6 +324,8 @@ class _Fusion:
         group.nodes += winograd_parts(node)
         group.members |= set(winograd_parts(node))
         group.first = group.first or node
+        if node.op.reduces and group.kind == "rows":
+            group.axes = node.attrs["axes"]
         if node not in group.members:  # a recomputed node may be there already
             group.nodes.append(node)
             group.members.add(node)
@@ -319,7 +337,7 @@ class _Fusion:
         """Return the values of a row group's shape that nodes need from elsewhere."""
         nodes = set(nodes)
         bases = {base for node in nodes for _, base in self.sources(node)}
-        return {base for base in bases - nodes if base.type.shape == full_shape(group)}
+        return {base for base in bases - nodes if base.type.shape == group.shape}
 
     def sink(self, product: Group) -> None:
         """Move parts of an epilogue into the row group that needs them, if fewer values then go through memory.
@@ -351,7 +369,7 @@ class _Fusion:
 
     def sinkable(self, product: Group, rows: Group) -> list[Node]:
         """Return the nodes of an epilogue that only one row group needs."""
-        if rows.kind != "rows" or full_shape(rows) != product.rows:
+        if rows.kind != "rows" or rows.shape != product.shape:
             return []
         moved: set[Node] = set()
         for node in reversed(product.nodes[1:]):
@@ -382,7 +400,7 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 def _space(group: Group) -> tuple[object, ...]:
     """Return what groups must share to become one; groups of one level never read each other."""
-    return (group.level, group.kind, group.dtype, group.rows, group.columns)
+    return (group.level, group.kind, group.dtype, group.shape, group.axes)
 
 
 def _absorb(group: Group, other: Group) -> None:
@@ -400,7 +418,7 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
         group.kind in ("contraction", "winograd") and (base.op not in RECOMPUTED or group.first in (None, node))
     ):
         return False
-    return base.type.shape == full_shape(group) and all(a.find() is base for a in node.args if base_of(a) is base)
+    return base.type.shape == group.shape and all(a.find() is base for a in node.args if base_of(a) is base)
 
 
 def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None:
@@ -415,13 +433,21 @@ def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None
     group.members.add(node)
 
 
-def full_shape(group: Group) -> tuple[Dim, ...]:
-    """Return the shape of the values that a row group computes along its columns."""
-    return group.rows if group.columns is None else (*group.rows, group.columns)
-
-
 def _is_column_reduction(node: Node) -> bool:
     return is_reduction(node) and node.attrs["axes"] != (node.arg(0).type.rank - 1,)
+
+
+def _has_rows_in_lanes(node: Node) -> bool:
+    """Whether a reduction along other axes than the last may have a row in each lane, where threads share the first."""
+    shape, axes = node.arg(0).type.shape, node.attrs["axes"]
+    last = shape[-1]
+    are_vectors = isinstance(last, int) and (last <= LANE_BLOCK or last * node.type.dtype.itemsize % LINE == 0)
+    return are_vectors and 0 not in axes and len(shape) - 1 not in axes
+
+
+def _is_without_rows(group: Group) -> bool:
+    """Whether nothing in a group of rows tells along which axes these lie."""
+    return all(n.type.shape == group.shape and not n.op.reduces and n.op is not st.one_hot for n in group.nodes)
 
 
 def _suits(node: Node, group: Group) -> bool:
@@ -441,11 +467,10 @@ def _suits(node: Node, group: Group) -> bool:
 
 def _is_row_value(view: Node, base: Node, group: Group) -> bool:
     """Whether a view broadcasts a value of one number per row along the row."""
-    rank = len(group.rows)
     return (
         view.op is st.broadcast
         and view.arg(0) is base
         and base.type.shape == group.rows
-        and view.attrs["axes"] == tuple(range(rank))
-        and view.type.rank == rank + 1
+        and view.attrs["axes"] == group.kept_axes
+        and view.type.shape == group.shape
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from mlaot.ir import Node
-from mlaot.lower.fuse import Group, full_shape
+from mlaot.lower.fuse import Group
 from mlaot.lower.rows import across_stages, stages_of
 from mlaot.ops.control import result, scan, while_
 from mlaot.ops.indexing import scatter
@@ -116,11 +116,11 @@ def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
     """Return when a row kernel computes each node, the last time: the stage, per row or per column, the place there."""
     if group.kind == "loops":
         return {n: (0, 0, i) for i, n in enumerate(group.nodes)}
-    stage, full = stages_of(group), full_shape(group)
+    stage = stages_of(group)
     _, again = across_stages(group)
     order = {}
     for i, n in enumerate(group.nodes):
-        columns = n.op.reduces or (n.type.shape == full and group.columns is not None)
+        columns = n.op.reduces or (n.type.shape == group.shape and len(group.axes) > 0)
         last = max((s for s, nodes in again.items() if n in nodes), default=0)  # it reads its arguments again
         order[n] = (max(stage[n] - (n.op.reduces), last), int(columns), i)
     return order

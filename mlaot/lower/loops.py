@@ -17,10 +17,10 @@ TILE = 64  # rows and columns whose cache lines fit the first-level cache togeth
 def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
     """Return the kernel of a group of kind "loops"."""
     builder = Builder(group, accesses, stores)
-    names = [f"i{i}" for i in range(len(group.rows))]
+    names = [f"i{i}" for i in range(len(group.shape))]
     at = [as_index(index_var(name)) for name in names]
     body = builder.elementwise(group.nodes, lambda node: at, {})
-    loops = [*zip(names, group.rows, strict=True)]
+    loops = [*zip(names, group.shape, strict=True)]
     axis = _transposed_axis(builder)
     if axis is None:
         return builder.kernel(around(loops, body, parallel=True))
@@ -30,7 +30,7 @@ def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 def _transposed_axis(builder: Builder) -> int | None:
     """Return an axis along which a value that is read is contiguous, if it is not so along the rows."""
-    rows = builder.group.rows
+    rows = builder.group.shape
     nodes = [a.find() for n in builder.group.nodes for a in n.args if base_of(a) not in builder.inside]
     accesses = [builder.access(a).strides for a in nodes if not is_free(base_of(a)) and a.type.rank == len(rows)]
     for strides in accesses:

@@ -1,22 +1,31 @@
-"""Row kernels: elementwise ops and reductions along the last axis, in several loops over each row.
+"""Row kernels: elementwise ops and reductions along rows, in several loops over each row.
 
 for i in parallel(0, rows):
     for j in vector(0, columns): m = max(m, x)            a stage for each reduction that later work waits for
     for j in vector(0, columns): e = exp(x - m), s += e
     for j in vector(0, columns): y = e / s
+
+Where rows lie along other axes than the last, as the places of an image with its channels in vectors, there is a loop
+over the last axis around these, and a row in each lane:
+
+for i in parallel(0, examples):
+    for j in vector(0, channels):
+        for k in range(0, places): m = max(m, x)
+        ..
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from math import gcd
 
 from mlaot.ir import DTYPES, Node
-from mlaot.ir.dims import NOMINAL
+from mlaot.ir.dims import NOMINAL, dim
 from mlaot.lower.builder import Accesses, Builder, Stores
-from mlaot.lower.fuse import Group, full_shape
+from mlaot.lower.fuse import Group
 from mlaot.lower.layout import padded_extent
 from mlaot.lower.program import Kernel
-from mlaot.nest.expressions import Array, Call, Expr, Load, ValueType, Var, as_index, cast, const
+from mlaot.nest.expressions import Array, Call, Expr, Index, Load, ValueType, Var, as_index, cast, const
 from mlaot.nest.reductions import identity
 from mlaot.nest.statements import (
     Alloc,
@@ -30,12 +39,13 @@ from mlaot.nest.statements import (
     index_var,
     loop,
     loop_in_block,
+    substitute_body,
 )
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_free
 from mlaot.ops.nests.target import ZERO
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import ROW_NODES_AGAIN, STACK_ROW_BYTES
+from mlaot.schedule.tuning import LANE_BLOCK, ROW_NODES_AGAIN, STACK_ROW_BYTES
 
 
 def stages_of(group: Group) -> dict[Node, int]:
@@ -53,7 +63,7 @@ def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node
     x - mean(x), of which a variance and a result are made, is the difference of an element and a number in both stages.
     What is ``stored`` is read from there.
     """
-    stage, full = stages_of(group), full_shape(group)
+    stage, full = stages_of(group), group.shape
     steps: dict[Node, int] = {}  # from one element of a row; 0 for what is not worth computing again
     for node in group.nodes:
         rows = [base_of(a) for a in node.args if a.find().type.shape == base_of(a).type.shape == full]
@@ -73,7 +83,7 @@ def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node
             for a in x.args:
                 need(base_of(a), s)
 
-    for node in group.nodes if group.columns is not None else ():
+    for node in group.nodes if group.axes else ():
         for a in node.args:
             need(base_of(a), stage[node] - (node.op.reduces))
     return list(waiting), again
@@ -81,7 +91,7 @@ def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node
 
 def needs_buffer(group: Group) -> list[Node]:
     """Return the rows that are too long, or of dynamic length, to wait for a later stage on the stack."""
-    columns = group.columns
+    columns = group.shape[-1] if group.is_along_last else None
     if isinstance(columns, int) and padded_extent(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
         return []
     return across_stages(group)[0]
@@ -93,29 +103,38 @@ def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 
 class _RowsBuilder(Builder):
-    """Build the loops of one row kernel."""
+    """Build the loops of one row kernel.
+
+    ``axis``: the one along the lanes; ``along``: the axes of a row, from the outermost.
+    """
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
         super().__init__(group, accesses, stores)
         self.stage = stages_of(group)
-        self.full = full_shape(group)
+        self.full = group.shape
         self.rank = len(self.full)
         order = self._axis_order()
-        self.axis = order[-1] if group.columns is not None else None
-        self.row_axes = [a for a in order if a != self.axis]
+        self.axis = order[-1] if group.axes else None
+        self.along = list(group.axes) if self._is_reduced() else order[-1:] if group.axes else []
+        self.row_axes = [a for a in order if a not in (self.axis, *self.along)]
         names = {a: f"i{i}" if len(self.row_axes) > 1 else "i" for i, a in enumerate(self.row_axes)}
         self.loops = [(name, self.full[a]) for a, name in names.items()]
+        names |= {a: f"k{i}" if len(self.along) > 1 else "k" for i, a in enumerate(self.along)}
         if self.axis is not None:
             names[self.axis] = "j"
+        self.axis_names = names
         self.at: list[Expr] = [as_index(index_var(names[a])) for a in range(self.rank)]
         self.temporaries: dict[Node, Array] = {}
         waiting, self.again = across_stages(group, stores)
         for node in waiting:
             self.temporaries[node] = self._temporary(node)
 
+    def _is_reduced(self) -> bool:
+        return any(n.op.reduces for n in self.group.nodes)
+
     def _temporary(self, node: Node) -> Array:
         """Return a row on the stack for what a later stage reads; truth values become numbers."""
-        columns = self.group.columns
+        columns = self.full[-1]
         assert isinstance(columns, int)
         size = padded_extent(columns, DTYPES[self.group.dtype].itemsize)
         return Array(f"{self.names[node]}_row", self.group.dtype, size, "local")
@@ -148,9 +167,22 @@ class _RowsBuilder(Builder):
         if is_plain and self._reads_along_rows(unit):
             return self.kernel(self._transposed_loops(parts[0][0], unit))
         body = (*map(Alloc, self.temporaries.values()), *(s for part in parts for s in part), *done)
+        if self.axis not in self.along:
+            return self.kernel(around(self.loops, self._lanes_of_rows(body), parallel=True))
         if not self.loops:
             body = tuple(_share(s) for s in body)
         return self.kernel(around(self.loops, body, parallel=True))
+
+    def _lanes_of_rows(self, body: Body) -> Body:
+        """Return the loop over the last axis around what is done for a row, in blocks if it is long."""
+        assert self.axis is not None
+        size = self.full[self.axis]
+        assert isinstance(size, int)
+        if size <= LANE_BLOCK:
+            return (loop("j", size, body, vector=True),)
+        block = gcd(size, LANE_BLOCK)
+        lanes = loop("j", block, substitute_body(body, {"j": Index(dim("j") + dim("first"))}), vector=True)
+        return (For(index_var("first"), ZERO, Index(size), (lanes,), block, parallel=True),)
 
     def _transposed_loops(self, columns: Statement, unit: int) -> Body:
         """Return loops for values that are contiguous along rows: vectors of columns of ``unit`` rows in turn.
@@ -197,8 +229,8 @@ class _RowsBuilder(Builder):
         return nodes[::-1]
 
     def indices(self, node: Node) -> Sequence[Expr]:
-        """Return the indices of a value at a point; those of a value per row are the first ones."""
-        return self.at[: node.type.rank]
+        """Return the indices of a value at a point; a value per row has those of the other axes."""
+        return self.at if node.type.rank == self.rank else [self.at[a] for a in self.group.kept_axes]
 
     def _stage(self, s: int, values: dict[Node, Expr]) -> Body:
         """Return the values per row before a loop, its accumulators, the loop over columns, and its reductions."""
@@ -214,8 +246,9 @@ class _RowsBuilder(Builder):
         columns = list(self.elementwise(nodes, self.indices, own, self.group.dtype, totals))
         columns += self._keep_rows(nodes, own)
         self.names = names
-        assert self.axis is not None
-        along = loop("j", self.full[self.axis], columns, vector=True)
+        loops = [(self.axis_names[a], self.full[a]) for a in self.along]
+        is_vector = self.axis in self.along
+        (along,) = around(loops, columns, vector=is_vector)
         values |= totals
         stores = [self.store(b, self.indices(n), totals[n]) for n in reductions for b in self.stores.get(n, ())]
         return (*before, *starts, along, *stores)

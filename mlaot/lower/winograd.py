@@ -110,7 +110,7 @@ class _Convolution:
         graph = Graph("block")
         operands = graph.input("v", Type(self.v.type.dtype, v.shape)), graph.input("u", u.type)
         products = red.contract(*operands, spec="ztCc,zOCco->ztOo")
-        group = Group("contraction", 1, v.dtype, products.type.shape, None, [products], {products})
+        group = Group("contraction", 1, v.dtype, products.type.shape, nodes=[products], members={products})
         operand_accesses = {operands[0]: Access(v, v.strides), operands[1]: self.accesses[u]}
         accesses = {**self.accesses, self.m: Access(m, m.strides)}
         output_nodes = [n for n in self.group.nodes if n not in (self.v, self.m)]
@@ -140,7 +140,7 @@ def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
 
 def _part(group: Group, nodes: list[Node]) -> Group:
     """Return the group of one of several kernels."""
-    return Group(group.kind, group.level, group.dtype, group.rows, None, nodes, set(nodes))
+    return Group(group.kind, group.level, group.dtype, group.shape, (), nodes, set(nodes))
 
 
 def _buffer(node: Node, rows: Dim) -> Buffer:

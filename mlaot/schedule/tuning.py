@@ -127,6 +127,9 @@ WIDENED_CHANNELS = 32
 STACK_ROW_BYTES = 4096
 # Statements that are written out for all lanes of a square that is read across rows. Not measured.
 SQUARE_STATEMENTS = 128
+# Lanes of vectors that go along rows together, a row in each, where rows lie along other axes than the last. Not
+# measured: two cache lines.
+LANE_BLOCK = 32
 # Elements of a row below which its elements may be scattered. Not measured.
 SCATTERED_ELEMENTS = 8
 
