@@ -39,7 +39,7 @@ from mlaot.ops.reduction import kept_axes
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.winograd import TRANSFORMS, products_of
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import GROUP_NODES, LANE_BLOCK, NODES_AGAIN
+from mlaot.schedule.tuning import GROUP_NODES, LANE_BLOCK, NODES_AGAIN, ROW_NODES_AGAIN
 
 RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs less than storing them
 
@@ -135,6 +135,8 @@ def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
             fusion.add(node)
     for group in dict.fromkeys(fusion.groups):
         fusion.sink(group)
+    for node in graph.nodes():
+        fusion.recompute(node)
     groups, group_of = fusion.groups, fusion.group_of
     merged = _merge(sorted([g for g in dict.fromkeys(groups) if g.into is None], key=lambda g: g.level))
     position = {node: i for i, node in enumerate(graph.nodes())}
@@ -158,10 +160,11 @@ class _Fusion:
         self.group_of: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.order: dict[Group, int] = {}
+        self.light: dict[Node, list[Node]] = {}  # what a row group computes again for each value
         self.inner = parts_only(graph, used)
         self.cheap = cheap_nodes(graph)
-        fixed = self.outputs | self.written | self.cheap
-        self.recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in fixed and n.type.shape}
+        self.fixed = self.outputs | self.written | self.cheap
+        self.recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in self.fixed and n.type.shape}
 
     def is_inside(self, node: Node) -> bool:
         """Whether a node is computed where it is read, or needs no computing."""
@@ -359,6 +362,52 @@ class _Fusion:
                 rows.nodes = [*moved, *rows.nodes]
                 rows.members |= set(moved)
                 self.group_of.update(dict.fromkeys(moved, rows))
+
+    def recompute(self, node: Node) -> None:
+        """Let the row groups that read a light value compute it again, if nothing has to read it from memory.
+
+        Such a value, ``x - mean``, is made of one element of a value that lies in memory, beside which it would take a
+        place of its own.
+        """
+        own = self.group_of.get(node)
+        chain = self.light_chain(node, own) if own is not None else []
+        readers = {u: self.group_of.get(u) for u in self.used[node] if own is not None and u not in own.members}
+        groups = [g for g in dict.fromkeys(readers.values()) if g is not None]
+        if own is None or not chain or not groups or None in readers.values():
+            return
+        if not all(self.can_recompute(node, own, g, [u for u in readers if readers[u] is g]) for g in groups):
+            return
+        self.light[node] = chain
+        for group in groups:
+            group.nodes += [n for n in chain if n not in group.members]
+            group.members |= set(chain)
+        if len(own.nodes) > 1 and not any(u in own.members for u in self.used[node]):
+            own.nodes.remove(node)
+            own.members.remove(node)
+            self.group_of[node] = groups[0]
+
+    def light_chain(self, node: Node, own: Group) -> list[Node]:
+        """Return the steps to a light value from an element of one that a row group reads; none if it is not light."""
+        if not node.op.cheap or node in self.fixed or own.kind != "rows" or node.type.shape != own.shape:
+            return []
+        bases = [(a.find(), base_of(a)) for a in node.args if not is_free(a)]
+        full = {base for a, base in bases if base.type.shape == node.type.shape}
+        if len(full) != 1 or full & self.cheap or any(a is not base for a, base in bases if base in full):
+            return []
+        (x,) = full
+        before = self.light.get(x, []) if x in own.members else []
+        are_outside = all(base not in own.members for _, base in bases if base is not x)
+        is_made = not are_outside or (x in own.members and not before) or len(before) >= ROW_NODES_AGAIN
+        return [] if is_made else [*before, node]
+
+    def can_recompute(self, node: Node, own: Group, group: Group, readers: list[Node]) -> bool:
+        """Whether a group computes rows of a node's shape and dtype, and its ``readers`` take the node as it is."""
+        is_same = group.kind == "rows" and (group.shape, group.dtype) == (own.shape, own.dtype)
+        return (
+            is_same
+            and len(group.nodes) + ROW_NODES_AGAIN <= GROUP_NODES
+            and all(_reads_as_is(u, node, group) for u in readers)
+        )
 
     def traffic(self, product: Group, rows: Group, moved: list[Node]) -> int:
         """Return how many values two groups read and store, if nodes move from the first to the second."""
