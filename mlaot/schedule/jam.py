@@ -64,16 +64,18 @@ def jam(loop: For, lanes: int, machine: Machine) -> Body:
     """
     size = _end(loop)
     assert isinstance(size, int)
-    copies = [_vector(loop, start, lanes, size) for start in range(0, size, lanes)]
+    width = machine.bytes * 8 // lanes
+    copies = [_vector(loop, start, lanes, size, width) for start in range(0, size, lanes)]
     count = -(-len(copies) // (machine.registers - SPARE_REGISTERS))
     blocks = [copies[i * len(copies) // count : (i + 1) * len(copies) // count] for i in range(count)]
     bodies = [tuple(_interleave(block, [{} for _ in block])) for block in blocks]
     return bodies[0] if count == 1 else tuple(map(Block, bodies))
 
 
-def _vector(loop: For, start: int, lanes: int, size: int) -> Body:
+def _vector(loop: For, start: int, lanes: int, size: int, width: int) -> Body:
     count = Index(size - start) if size - start < lanes else None
-    return substitute_body(vectorize(loop.body, loop.var.name, lanes, count), {loop.var.name: Index(start)})
+    body = vectorize(loop.body, loop.var.name, lanes, count, width=width)
+    return substitute_body(body, {loop.var.name: Index(start)})
 
 
 def _interleave(copies: Sequence[Body], values: Values) -> Iterator[Statement]:

@@ -68,13 +68,14 @@ class CannotVectorizeError(Exception):
 
 
 def vectorize(
-    body: Body, var: str, lanes: int, count: Expr | None = None, values: Mapping[str, Expr] | None = None
+    body: Body, var: str, lanes: int, count: Expr | None = None, values: Mapping[str, Expr] | None = None, width: int = 0
 ) -> Body:
     """Return statements on numbers as statements on ``lanes`` of them along the index ``var``, which is that of lane 0.
 
-    ``count``: how many lanes there are, if not all; ``values``: of variables that are vectors already.
+    ``count``: how many lanes there are, if not all; ``values``: of variables that are vectors already; ``width``: bits
+    of a truth value that is loaded.
     """
-    return _Vectorizer(var, lanes, count, dict(values or {})).body(body)
+    return _Vectorizer(var, lanes, count, dict(values or {}), width).body(body)
 
 
 @dataclass
@@ -85,7 +86,7 @@ class _Vectorizer:
     lanes: int
     count: Expr | None
     values: dict[str, Expr]
-    width: int = 0  # bits of a truth value that is loaded; 0: those of the widest number
+    width: int = 0  # bits of a truth value that is loaded
 
     def body(self, body: Body) -> Body:
         return tuple(self.statement(s) for s in body)

@@ -547,7 +547,7 @@ def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
 
 def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
     """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
-    if node.op.axes is None or not (node.op.moves or node.op.reduces):
+    if node.op.axes is None or not (node.op.moves or node.op.reduces or node.op is st.fold):
         return None
     if node.op is st.slice_ and not _cut_axes(node) and set(node.attrs["step"]) == {1}:  # of all
         return b
@@ -564,7 +564,7 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
         return node.op(b.node, axes=(*node.attrs["axes"], b.lane))
     channels, *scalars = axes.args
     operands = [Laid(b.node, (*channels, LANE)), *map(Laid, map(Node.find, node.args[1:]), scalars)]
-    result = lay_out(node, operands, as_they_lie=True)
+    result = lay_out(node, operands, as_they_lie=node.op is not st.fold)  # whose windows come behind the lanes
     if result is None:
         return None
     axis, lane = result.labels.index(channels[b.axis]), result.labels.index(LANE)
@@ -574,9 +574,10 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
 
 def _filling_through(node: Node, b: Blocked) -> Filling:
     """Return what added channels hold behind an op that moves values or reduces other axes."""
-    if node.op in (red.max_, red.min_) or (node.op is red.sum_ and b.added <= ZERO):
+    adds = node.op in (red.sum_, st.fold)
+    if node.op in (red.max_, red.min_) or (adds and b.added <= ZERO):
         return b.filling
-    if node.op.reduces:
+    if node.op.reduces or adds:
         return UNKNOWN
     return b.filling.union(*[_values(a.find()) for a in node.args[1:] if a.find().type.shape == ()])
 
