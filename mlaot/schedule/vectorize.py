@@ -68,7 +68,12 @@ class CannotVectorizeError(Exception):
 
 
 def vectorize(
-    body: Body, var: str, lanes: int, count: Expr | None = None, values: Mapping[str, Expr] | None = None, width: int = 0
+    body: Body,
+    var: str,
+    lanes: int,
+    count: Expr | None = None,
+    values: Mapping[str, Expr] | None = None,
+    width: int = 0,
 ) -> Body:
     """Return statements on numbers as statements on ``lanes`` of them along the index ``var``, which is that of lane 0.
 
