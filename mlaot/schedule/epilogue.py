@@ -4,22 +4,57 @@
     c1_0, c1_1     =>      y[i * 512 + j + 16:16] = relu(c0_1 + bias[j + 16:16]), ..
 
 A short epilogue is written out for each accumulator. A long one is written once, in loops over the tile's points: the
-accumulators are then stored in an array that these loops index.
+accumulators are then stored in an array that these loops index. Where vectors run along the sum, a point is a number;
+functions that are worth a vector get one of several points:
+
+    dots: f32[8] = ..                                  dots: f32[8] = ..
+    for d_i: for d_j:                           =>     for d_i: for d_j: e0[..] = x[..]
+        y[..] = exp(dots[..] + x[..])                  r0[0:8] = exp(dots[0:8] + e0[0:8])
+                                                       for d_i: for d_j: y[..] = r0[..]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, least
-from mlaot.nest.statements import Alloc, Block, Body, Let, Statement, Store, free_variables, loop, substitute_body
+from mlaot.ir.types import DTYPES
+from mlaot.nest.expressions import (
+    CHEAP_CALLS,
+    COMPARISONS,
+    INDEX,
+    Array,
+    Call,
+    Expr,
+    Index,
+    Load,
+    ValueType,
+    Var,
+    least,
+    subexpressions,
+    variables,
+)
+from mlaot.nest.statements import (
+    Alloc,
+    Block,
+    Body,
+    Let,
+    Statement,
+    Store,
+    expressions,
+    free_variables,
+    loop,
+    substitute_body,
+)
 from mlaot.schedule.contraction import nominal
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.tuning import EPILOGUE_STATEMENTS, LONG_EPILOGUE_STATEMENTS, LONG_STEPS
-from mlaot.schedule.vectorize import vectorize
+from mlaot.schedule.vectorize import CannotVectorizeError, vectorize
+
+LANE = Index(dim("lane"))
 
 
 def epilogue(tile: Tile, *, are_stored: bool = False) -> Iterator[Statement]:
@@ -81,14 +116,70 @@ def _in_loops(tile: Tile, *, is_single: bool) -> Iterator[Statement]:
     elif tile.along_sum:
         dots, stores = _fold_lanes(tile, names)
         yield from stores
+        in_vectors = _points_in_vectors(tile, dots, at, axes)
+        if in_vectors is not None:
+            yield from in_vectors
+            return
         sums = [dots[Index(_number(tile))]]
     elif not is_single:
         array = sums_of(tile)
         sums = [Load(array, Index(_number(tile, g) * tile.lanes), tile.type) for g in range(tile.gates)]
     body = (*lets, *_with_count(tile, sums, at))
+    yield from _over_points(axes, body) if axes or len(body) < 2 else (Block(body),)
+
+
+def _over_points(axes: Sequence[tuple[str, int]], body: Body) -> Body:
+    """Return the loops over the points of a tile, by the counts along its axes."""
     for name, count in reversed(axes):
         body = (loop(f"d_{name}", count, body),)
-    yield from body if not is_single or len(body) < 2 else (Block(body),)
+    return body
+
+
+def _points_in_vectors(tile: Tile, dots: Array, at: Point, axes: Sequence[tuple[str, int]]) -> Body | None:
+    """Return the epilogue of numbers in ``dots`` in vectors of points; None where it is not worth that, or has no form.
+
+    What a point reads is gathered before, and what it stores is scattered behind.
+    """
+    places = {name: Index(place) for name, place in at.items()}
+    body = substitute_body(tile.kernel.epilogue, places)
+    calls = {x.name for s in body for e in expressions(s) for x in subexpressions(e) if isinstance(x, Call)}
+    if calls <= {*CHEAP_CALLS, *COMPARISONS}:
+        return None
+    number, steps = Index(_number(tile)), {f"d_{name}" for name, _ in axes}
+    before, read, inside, stored = list[Statement](), list[Statement](), list[Statement](), list[Statement]()
+    arrays: list[Array] = []
+
+    def array_of(letter: str, count: int) -> Array:
+        arrays.append(Array(f"{letter}{count}", dots.dtype, dots.size, "local"))
+        return arrays[-1]
+
+    for s in body:
+        if not isinstance(s, Let | Store) or s.value.type.dtype != dots.dtype:
+            return None
+        are_loads = any(isinstance(x, Load) for x in subexpressions(s.value))
+        if isinstance(s, Store):
+            result = array_of("r", len(stored))
+            inside.append(Store(result, LANE, s.value))
+            stored.append(replace(s, value=result[number]))
+        elif are_loads and not variables(s.value) & steps:
+            before.append(s)
+        elif are_loads:
+            array = array_of("e", len(read))
+            read.append(Store(array, number, s.value))
+            inside.append(Let(s.var, array[LANE]))
+        else:
+            inside.append(s)
+    work = substitute_body(tuple(inside), {"acc": dots[LANE]})
+    assert isinstance(dots.size, int)
+    try:
+        starts = range(0, dots.size, tile.lanes)
+        width = 8 * DTYPES[dots.dtype].itemsize
+        vectors = vectorize(work, "lane", tile.lanes, width=width)
+        blocks = [Block(substitute_body(vectors, {"lane": Index(start)})) for start in starts]
+    except CannotVectorizeError:
+        return None
+    allocs = map(Alloc, arrays)
+    return (*allocs, *before, *_over_points(axes, tuple(read)), *blocks, *_over_points(axes, tuple(stored)))
 
 
 def _with_count(tile: Tile, sums: Sequence[Expr], at: Point) -> Body:

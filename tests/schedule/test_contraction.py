@@ -11,9 +11,9 @@ import pytest
 
 from mlaot.ir.dims import substitute
 from mlaot.ir.types import DTYPES
-from mlaot.nest.expressions import Call, Index, Panels
+from mlaot.nest.expressions import Call, Index, Panels, subexpressions
 from mlaot.nest.interpreter import compile_nest
-from mlaot.nest.statements import Alloc, For, If, Nest, Prefetch, Store, walk
+from mlaot.nest.statements import Alloc, For, If, Nest, Prefetch, Store, expressions, walk
 from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.schedule.contraction import Axis, contraction_of, description
@@ -49,6 +49,21 @@ def dots(y: f32[n * 5], x: f32[n * 37], w: f32[185]):
             for k in tiled(0, 37):
                 acc = acc + (x[i * 37 + k] * w[j * 37 + k])
             y[i * 5 + j] = acc
+"""
+FUNCTIONS = """\
+def functions(y: f32[n * 5], z: f32[n * 5], x: f32[n * 37], w: f32[185], b: f32[5], s: f32[n]):
+    for i in parallel(0, n):
+        for j in parallel(0, 5):
+            acc: f32 = f32(0.0)
+            for k in tiled(0, 37):
+                acc = acc + (x[i * 37 + k] * w[j * 37 + k])
+            x0 = b[j]
+            x1 = s[i]
+            v1 = acc + x0
+            v2 = greater(v1, x0)
+            y[i * 5 + j] = v2
+            v3 = lesser(v2 - x1, acc)
+            z[i * 5 + j] = v3
 """
 LARGEST = """\
 def largest(y: f32[30], x: f32[n * 30]):
@@ -104,7 +119,10 @@ def tokens(y: f32[n * 960], x: f32[n * 480], w: f32[960]):
                     acc = acc + (x[i1 * 480 + i * 20 + k] * w[j + k * 48])
                 y[i1 * 960 + i * 40 + j] = acc
 """
-NESTS = {"product": PRODUCT, "panels": PANELS, "dots": DOTS, "largest": LARGEST, "gates": GATES, "groups": GROUPS}
+NESTS = {
+    **{"product": PRODUCT, "panels": PANELS, "dots": DOTS, "functions": FUNCTIONS, "largest": LARGEST},
+    **{"gates": GATES, "groups": GROUPS},
+}
 Arrays = Mapping[str, Any]
 
 
@@ -132,6 +150,16 @@ def test_strides_within_panels_are_rows() -> None:
 def test_lanes_along_a_sum() -> None:
     found = contraction_of(parse_nest(DOTS))
     assert found.lanes == "k" and all(operand.vector for operand in found.operands)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_functions_of_dots_are_of_several_points(machine: str) -> None:
+    """What is no cheap operation gets vectors of points; of a single row and column it is of one number."""
+    nest = parse_nest(FUNCTIONS)
+    values = [e for s in walk(schedule_nest(nest, MACHINES[machine]).body) for e in expressions(s)]
+    calls = [x for e in values for x in subexpressions(e) if isinstance(x, Call) and x.name in ("greater", "lesser")]
+    lanes = {x.type.lanes for x in calls}
+    assert MACHINES[machine].bytes // 4 in lanes
 
 
 def test_gates_are_an_axis() -> None:
@@ -177,7 +205,7 @@ def run(nest: Nest, n: int) -> Any:
         if a.dtype != "f32":
             arrays[a.name] = np.frombuffer(rng.bytes(sizes[a.name] * DTYPES[a.dtype].itemsize), DTYPES[a.dtype].numpy)
     compile_nest(nest, {})(arrays, {"n": n})
-    return arrays["y"]
+    return np.concatenate([arrays[name] for name in ("y", "z") if name in arrays])
 
 
 @cache
