@@ -203,6 +203,7 @@ OF_FLOATING: dict[str, Case] = {
     "average": lambda x: (np.average(x), np.average(x, axis=0, weights=x[:, 0] ** 2 + 1)),
     "median": lambda x: (np.median(x), np.median(x, axis=1), np.median(x, axis=0, keepdims=True)),
     "quantile": lambda x: (np.quantile(x, 0.25), np.quantile(x, [0.1, 0.5], axis=1), np.percentile(x, 75, axis=0)),
+    "partition": lambda x: (np.sort(np.partition(x, 1)[:, :1]), x[0][np.argpartition(x[0], 2)][2]),
     "round": lambda x: (np.round(x), x.round(1), np.around(x, -1), np.rint(x)),
     "norm": lambda x: (np.linalg.norm(x), np.linalg.norm(x, axis=1), np.linalg.norm(x, ord=1, axis=0, keepdims=True)),
     "norms": lambda x: [np.linalg.norm(x[0], ord=o) for o in (None, 0, 1, 2, 3, np.inf, -np.inf)],
