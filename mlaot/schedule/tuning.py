@@ -172,13 +172,13 @@ PART_SECONDS = 0.2
 
 # --- Threads.
 
-# Operations of a kernel below which it is not worth a second thread, as many as a part has (threads.c). Measured: where
-# parts have a quarter, training steps of small networks take 1.0 to 1.2 times as long with two threads, as each reads
-# what the other one wrote; half as many are between. Waking a thread takes 10 to 60 us.
-SHARED_OPERATIONS = 131072
+# Operations of a kernel below which it is not worth a second thread, as many as a part has (threads.c). Measured, where
+# each thread keeps its share from kernel to kernel: training steps of small networks take 0.92 to 1.04 times as long
+# with two threads as with twice the number, and as long as with half of it. Waking a thread takes 10 to 60 us.
+SHARED_OPERATIONS = 65536
 # Operations of a round of a loop of unknown length up to which threads share this loop, and none inside it. Measured:
 # training steps of a GPT and of small convolutional networks take 0.78 to 0.92 times as long with two threads.
-LITTLE_OPERATIONS = 4 * SHARED_OPERATIONS
+LITTLE_OPERATIONS = 8 * SHARED_OPERATIONS
 # Terms of a sum over a batch that each example has, from which on these are added up apart, so that threads share the
 # examples. Not measured: the sums of the examples are so many times fewer than the terms.
 EXAMPLE_TERMS = 16

@@ -184,9 +184,9 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     (found,) = (loop for loop in loops_of(procedure.steps) if loop.private is not None)
     assert work_of_round(found) == 16 * 128 * 32 * 32
     assert work_of_round(replace(found, private=None)) is None and work_of_round(replace(found, extent=3)) is None
-    light = tuple(once(k, "k") for k in found.steps)
-    assert work_of_round(replace(found, steps=light)) == 16 * 128 * 64 and SHARED_OPERATIONS == 16 * 128 * 64
-    lighter = tuple(once(k, "k", "k1") for k in found.steps)
+    light = tuple(once(k, "k", "k1") for k in found.steps)
+    assert work_of_round(replace(found, steps=light)) == 16 * 128 * 32 == SHARED_OPERATIONS
+    lighter = tuple(once(k, "k", "k1", "j") for k in found.steps)
     assert work_of_round(replace(found, steps=lighter)) is None
     text = kernels_file(program("blocks"), "nn", BASE)
     assert text.count("    share_apart(threads, ") == 1
