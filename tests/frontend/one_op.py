@@ -311,6 +311,7 @@ FORMS: dict[str, Sequence[Form]] = {
     ],
     "argpartition": [
         lambda m: [np.take_along_axis(m, np.argpartition(m, k, axis=0), 0)[k] for k in (0, 1, -1)],
+        lambda m: np.take_along_axis(m, m.argpartition(1, 1), 1)[:, 1],
         lambda m: np.sort(np.ravel(m)[np.argpartition(m, 4, axis=None, kind="introselect")[:4]]),
     ],
     "searchsorted": [

@@ -85,6 +85,10 @@ CASES: dict[str, tuple[Case, str]] = {
     "out of a function": (lambda x: np.cumsum(x, out=x), f"np.cumsum with out=: {IN_PLACE}"),
     "into an array": (added_into, f"np.add with out=: {IN_PLACE}"),
     "sort in place": (lambda x: x.sort(), "sort: an array of a model cannot be sorted in place; use np.sort(x)"),
+    "partition in place": (
+        lambda x: x.partition(3),
+        "partition: an array of a model cannot be sorted in place; use np.partition(x, kth)",
+    ),
     "put_along_axis": (
         lambda x: np.put_along_axis(x, np.array([0]), 1, 0),
         "put_along_axis writes in place, which cannot be traced; use x = mlaot.put_along_axis(x, ...)",

@@ -145,6 +145,7 @@ class Operators(Traceable):
     any = _method("any")
     argmax = _method("argmax")
     argmin = _method("argmin")
+    argpartition = _method("argpartition")
     argsort = _method("argsort")
     clip = _method("clip")
     conj = conjugate = _method("conjugate")
@@ -187,6 +188,9 @@ class Operators(Traceable):
 
     def sort(self, *args: Any, **options: Any) -> None:
         raise MlaotError("sort: an array of a model cannot be sorted in place; use np.sort(x)")
+
+    def partition(self, *args: Any, **options: Any) -> None:
+        raise MlaotError("partition: an array of a model cannot be sorted in place; use np.partition(x, kth)")
 
     @property
     def T(self) -> Any:
