@@ -190,6 +190,22 @@ def convolutions() -> Iterator[Case]:
             "conv transpose", f"{i}-{o} {hw}", lambda nn, i=i, o=o: nn.ConvTranspose2d(i, o, 2, stride=2),
             (batch, i, hw, hw),
         )  # fmt: skip
+    for (i, o, k, hw), batch in product(((64, 2, 1, 56), (64, 3, 3, 56), (32, 1, 3, 28), (128, 5, 1, 14)), (1, 4)):
+        yield Case(
+            "head of few channels", f"{i}-{o} k{k} {hw}",
+            lambda nn, i=i, o=o, k=k: nn.Sequential(
+                nn.Conv2d(3, i, 3, padding=1), nn.ReLU(), nn.Conv2d(i, o, k, padding=k // 2), nn.Sigmoid()
+            ),
+            (batch, 3, hw, hw),
+        )  # fmt: skip
+    for (i, m, o, hw), batch in product(((16, 16, 3, 16), (64, 32, 1, 8), (32, 8, 5, 14)), (1, 4)):
+        yield Case(
+            "decoder", f"{i}-{m}-{o} {hw}",
+            lambda nn, i=i, m=m, o=o: nn.Sequential(
+                nn.ConvTranspose2d(i, m, 2, stride=2), nn.ReLU(), nn.ConvTranspose2d(m, o, 4, 2, padding=1), nn.Tanh()
+            ),
+            (batch, i, hw, hw),
+        )  # fmt: skip
     for (c, hw), batch, (kind, k, s) in product(
         ((3, 32), (16, 28), (64, 28), (130, 7)), (1, 4), (("Max", 2, 2), ("Max", 3, 2), ("Avg", 2, 2), ("Avg", 3, 1))
     ):
