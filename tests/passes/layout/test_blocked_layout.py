@@ -15,7 +15,9 @@ from mlaot.evaluate import evaluate
 from mlaot.ir import DType, Graph
 from mlaot.ir.module import Module
 from mlaot.lower.lower import lower
-from mlaot.passes.layout.blocks import in_blocks
+from mlaot.ops import structure as st
+from mlaot.passes.layout.blocked_layout import convert_move
+from mlaot.passes.layout.blocks import UNKNOWN, ZERO, Blocked, in_blocks, put_back, put_in_blocks
 from tests.compiled import AVAILABLE, Library
 
 BATCH = mlaot.dim("n")
@@ -465,3 +467,17 @@ class Ending(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         return self.scale((x * x).mean(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("filling", [ZERO, frozenset({1.0})])
+def test_a_fold_of_blocks(filling: frozenset[float]) -> None:
+    """It is that of the plain value, and adds up what added channels hold, which is known of zeros alone."""
+    graph = Graph("f")
+    y = graph.input("y", mlaot.f64[2, 24, 3, 3, 2, 2])
+    windows = {"axes": (2, 3), "sizes": (2, 2), "strides": (1, 1), "dilations": (1, 1)}
+    fold = st.fold(y, **windows, shape=(2, 24, 4, 4))
+    form = convert_move(fold, Blocked(put_in_blocks(y, 1), 1, 6, 24, filling))
+    assert isinstance(form, Blocked) and form.filling == (ZERO if filling == ZERO else UNKNOWN)
+    graph.outputs = {"plain": fold, "blocked": put_back(form)}
+    found = evaluate(graph, {"y": np.random.default_rng(0).normal(size=y.type.shape)})
+    np.testing.assert_allclose(found["blocked"], found["plain"], rtol=1e-12)
