@@ -371,13 +371,15 @@ class _Fusion:
         """
         own = self.group_of.get(node)
         chain = self.light_chain(node, own) if own is not None else []
-        readers = {u: self.group_of.get(u) for u in self.used[node] if own is not None and u not in own.members}
+        if own is None or not chain:
+            return
+        self.light[node] = chain
+        readers = {u: self.group_of.get(u) for u in self.used[node] if u not in own.members}
         groups = [g for g in dict.fromkeys(readers.values()) if g is not None]
-        if own is None or not chain or not groups or None in readers.values():
+        if not groups or None in readers.values():
             return
         if not all(self.can_recompute(node, own, g, [u for u in readers if readers[u] is g]) for g in groups):
             return
-        self.light[node] = chain
         for group in groups:
             group.nodes += [n for n in chain if n not in group.members]
             group.members |= set(chain)
@@ -397,8 +399,9 @@ class _Fusion:
         (x,) = full
         before = self.light.get(x, []) if x in own.members else []
         are_outside = all(base not in own.members for _, base in bases if base is not x)
-        is_made = not are_outside or (x in own.members and not before) or len(before) >= ROW_NODES_AGAIN
-        return [] if is_made else [*before, node]
+        chain = [*before, node]
+        is_long = sum(n.op is not ew.rounded for n in chain) > ROW_NODES_AGAIN
+        return [] if is_long or not are_outside or (x in own.members and not before) else chain
 
     def can_recompute(self, node: Node, own: Group, group: Group, readers: list[Node]) -> bool:
         """Whether a group computes rows of a node's shape and dtype, and its ``readers`` take the node as it is."""
