@@ -42,7 +42,7 @@ OWN = re.compile(
     r"|(first|second|third|pivot)_place|(one|two|three|pivot|now|other)(_key|_index|_value|_bits)?|is_(up|further|over)"
     r"|split|depth|pending|keys|elements|part|rank|draw|place"
     r"|work|dim|dims|arrays|threads|batch|halo|pitch|tree_\w+|begin\d*|end\d+|share|share_\w+|first_from|least"
-    r"|i\d+_end|square\d+(_\d+)?|feature|threshold|(word|part|scale|row_scale)\d+(_\d+)?|threefry|normal_quantile|f32_of_bits"
+    r"|i\d+_end|first|[ik]\d*_first|square\d+(_\d+)?|feature|threshold|(word|part|scale|row_scale)\d+(_\d+)?|threefry|normal_quantile|f32_of_bits"
 )
 
 

@@ -14,6 +14,7 @@ from mlaot import passes
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Kernel
+from mlaot.nest.text import nest_text
 from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library
@@ -123,6 +124,17 @@ def test_they_compute_what_numpy_does(library: Library, name: str, size: int) ->
 
 def kernels(program: Any) -> list[Kernel]:
     return [kernel for procedure in program.procedures for kernel in procedure.kernels]
+
+
+def test_an_input_may_be_called_as_a_loop_is() -> None:
+    """Of the loop over blocks of lanes, whose name an array would hide."""
+
+    @mlaot.model
+    def model(first: mlaot.f32[batch, 21, 160]) -> Any:
+        return softmax(first)
+
+    (kernel,) = (k for k in kernels(lower(passes.run("m", trace(model)))) if k.nest.name == "rows")
+    assert "first" not in {a.name for a in kernel.nest.params} and "for first in" in nest_text(kernel.nest)
 
 
 def test_every_instruction_set_gives_the_same_bits(shared_folder: Path) -> None:
