@@ -206,20 +206,14 @@ def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: 
     (loop,) = body
     assert isinstance(loop, For), f"bug in mlaot: {type(loop).__name__} around {shared.variable}"
     v, places = shared.around[depth]
-    low: Expression = Index(begin.value // places)
-    high: Expression = Index((end.value + (places - 1)) // places)
-    names_ = (f"begin{depth + 1}", f"end{depth + 1}")
-    inner = _joined_part(loop.body, shared, depth + 1, *(Index(dim(name)) for name in names_))
-    first = Call("most", (Index(begin.value + -places * dim(v)), Index(0)), INDEX)
-    last = Index(end.value + -places * dim(v))
-    return (
-        replace(
-            loop,
-            low=low,
-            high=high if depth == 0 else least(high, loop.high),
-            body=(Let(Var(names_[0], INDEX), first), Let(Var(names_[1], INDEX), last), *inner),
-        ),
+    first, last = Var(f"begin{depth + 1}", INDEX), Var(f"end{depth + 1}", INDEX)
+    inner = _joined_part(loop.body, shared, depth + 1, Index(dim(first.name)), Index(dim(last.name)))
+    lets = (
+        Let(first, Call("most", (Index(begin.value + -places * dim(v)), Index(0)), INDEX)),
+        Let(last, least(Index(end.value + -places * dim(v)), places)),
     )
+    low, high = Index(begin.value // places), Index((end.value + (places - 1)) // places)
+    return (replace(loop, low=low, high=high, body=(*lets, *inner)),)
 
 
 def _part(body: Body, variable: str, step: int, begin: Index, end: Index) -> Body:
@@ -235,7 +229,7 @@ def _part(body: Body, variable: str, step: int, begin: Index, end: Index) -> Bod
             high: Expression = end
             if s.low != Index(0) or step % s.step:  # parts begin at whole steps of the longest rounds
                 low = Call("first_from", (s.low, Index(s.step), begin), INDEX)
-            if s.low != Index(0) or s.step != 1 or end != Index(dim(RANGE[1])):
+            if s.low != Index(0) or s.step != 1:
                 high = least(s.high, end)
             result.append(replace(s, low=low, high=high))
         elif isinstance(s, For | If):

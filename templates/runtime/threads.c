@@ -28,7 +28,7 @@
 //
 // Locks are CPython's: on Linux they are futexes, and their threads need no newer glibc than Python itself.
 enum {
-    LEAST_WORK = 65536,    // operations that a part should have
+    LEAST_WORK = 65536,     // operations that a part should have
     PARTS = 4,              // of a kernel for each thread, so that a slow thread can take fewer
     SPIN_NANOSECONDS = 50000,
     CACHE_LINE = 64,

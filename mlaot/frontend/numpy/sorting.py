@@ -34,16 +34,18 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
 @implements("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
     """All in order, which a partition may be; only what is taken of it is sorted."""
-    return sort(a, _checked_places("partition", a, kth, axis))
+    _check_places("partition", a, kth, axis)
+    return sort(a, axis)
 
 
 @implements("argpartition")
 def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-    return argsort(a, _checked_places("argpartition", a, kth, axis))
+    _check_places("argpartition", a, kth, axis)
+    return argsort(a, axis)
 
 
-def _checked_places(name: str, a: Any, kth: Any, axis: Any) -> Any:
-    """Return ``axis``, along which every place of ``kth`` is."""
+def _check_places(name: str, a: Any, kth: Any, axis: Any) -> None:
+    """Refuse a ``kth`` with a place that is not along ``axis``."""
     x, at = flat_or(as_node(a), axis)
     size, places = x.type.shape[at], np.asarray(kth)
     if places.dtype.kind not in "iu":
@@ -52,7 +54,6 @@ def _checked_places(name: str, a: Any, kth: Any, axis: Any) -> Any:
         raise MlaotError(
             f"{name}: expected kth from {-size} to {size - 1}, as axis {axis} has {size} elements, got {kth!r}"
         )
-    return axis
 
 
 @implements("median")
