@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from mlaot.ir import DTYPES, Dim, Node
 from mlaot.ir.dims import NOMINAL
@@ -44,6 +45,7 @@ from mlaot.ops.quantized import contract_bytes, contract_groups
 from mlaot.schedule.contraction import DOTS, contraction_of
 from mlaot.schedule.cost import cost
 from mlaot.schedule.machine import REFERENCE
+from mlaot.schedule.tuning import SCATTER_CYCLES
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -194,27 +196,36 @@ class _ContractionBuilder:
 
         The cost is that of ``REFERENCE`` for all machines, since they share one layout of the weights.
         """
-        choices = [self._kernel(label) for label in self.choices()] if self.group.dtype in VECTORS else []
+        choices = [(self._kernel(c), self._scattered(c)) for c in self.choices()] if self.group.dtype in VECTORS else []
         are_words = bool(self.dot) or self.grouped
         assert choices or not are_words, f"bug in mlaot: words of {self.node} that do not lie side by side"
-        return min(choices, key=lambda k: cost(contraction_of(k.nest), REFERENCE)) if choices else self._kernel(None)
+        if not choices:
+            return self._kernel(None)
+        kernel, _ = min(choices, key=lambda each: cost(contraction_of(each[0].nest), REFERENCE) + each[1])
+        return kernel
+
+    def _scattered(self, lanes: str) -> float:
+        """Estimate the cycles in which results that are not adjacent along the lanes go to memory one by one."""
+        if lanes not in self.out or self.panel == lanes:
+            return 0
+        along = self.out.index(lanes)
+        count = sum(b.strides[along] != 1 for b in self.stored)
+        return count * prod(self._extent(c) for c in self.kept) * SCATTER_CYCLES
 
     def choices(self) -> Iterator[str]:
         """Yield the labels that could run along the lanes: all operands must be vectors or fixed there."""
-        panel = next((r.panel for r in self.reads if r.panel), None)
-        if self.gate:
-            panel = self.out[-1]
-        for label in [panel] if panel else [*self.kept, *self.summed]:
+        for label in [self.panel] if self.panel else [*self.kept, *self.summed]:
             vectors = [self._is_vector(r, label) for r in self.reads]
             fixed = [r.stride(label) == 0 for r in self.reads]
             if not all(v or f for v, f in zip(vectors, fixed, strict=True)) or not any(vectors):
                 continue
-            if label in self.out:
-                along = self.out.index(label)
-                if label == panel or self.dot or all(b.strides[along] == 1 for b in self.stored):
-                    yield label
-            elif all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_):
+            if label in self.out or (all(vectors) and (len(vectors) == 2 or self.node.op is red.sum_)):
                 yield label
+
+    @property
+    def panel(self) -> str | None:
+        """The label that must run along the lanes, if there is one: weights lie in panels, or gates side by side."""
+        return self.out[-1] if self.gate else next((r.panel for r in self.reads if r.panel), None)
 
     def _is_vector(self, read: _Read, label: str) -> bool:
         """Whether vectors along a label can be loaded: of adjacent elements, or of every second one.

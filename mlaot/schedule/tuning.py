@@ -48,6 +48,8 @@ STEP_CYCLES = 0.7
 TILE_CYCLES = 10
 RESULT_CYCLES = 1.5
 FOLDED_CYCLES = 4
+# More for a result that is stored alone, since its neighbours along the lanes lie elsewhere. Not measured.
+SCATTER_CYCLES = 2
 # More for a line of the result where each tile stores to other rows than the one before: far caches give lines that
 # come in a jumble late. With 2,000 columns and sums of 30, 1,024 rows take 3 times as long in float64, 1.2 in float32,
 # 256 rows 1.1; sums of 64 take equally long, and from 256 on the loads of weights decide.
@@ -262,6 +264,8 @@ TRANSPOSED_WEIGHT_ROWS = 64
 CACHE_SETS = 64
 CACHE_WAYS = 8
 PACKED_ROWS = 16
+# Rows and columns from which on an operand is worth copying where no axis suits the lanes. Not measured.
+GATHERED_EXTENT = 4
 # Elements of a window up to which it is pooled element by element. Not measured.
 POOLED_WINDOW = 16
 # Places along an axis that may be constants of the kernel. Not measured.

@@ -6,7 +6,8 @@
 
 The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes.
 An operand whose columns lie along the lanes already is copied too, if its rows would fall into few sets of the
-first-level cache: those that lie 4,096 bytes apart all share one set.
+first-level cache: those that lie 4,096 bytes apart all share one set. So is one of a product of which no axis suits the
+lanes, since views step over elements or go backwards: x[:, ::2] @ y[:, ::-1].
 
 Frozen weights need no copy: they are packed at build. Those that are trained are copied for products of many rows; the
 forward and the backward pass read them along different axes.
@@ -14,6 +15,7 @@ forward and the backward pass read them along different axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd, prod
 
 from mlaot.ir import Dim, Node
@@ -23,16 +25,29 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored, is_view, strides
 from mlaot.passes.base import pass_over
+from mlaot.passes.frozen.freeze import fixed_by
 from mlaot.passes.rewrite import rewrite
 from mlaot.passes.subgraphs import everywhere
 from mlaot.schedule.machine import LINE
-from mlaot.schedule.tuning import CACHE_SETS, CACHE_WAYS, PACKED_ROWS, TRANSPOSED_EXTENT, TRANSPOSED_WEIGHT_ROWS
+from mlaot.schedule.tuning import (
+    CACHE_SETS,
+    CACHE_WAYS,
+    GATHERED_EXTENT,
+    PACKED_ROWS,
+    TRANSPOSED_EXTENT,
+    TRANSPOSED_WEIGHT_ROWS,
+)
 
 
 @pass_over("module", after=("contract",))
 def transposed_operands(module: Module) -> None:
     """Apply the rule of this file to every graph."""
-    rules = (values_transposed, values_packed) + (() if module.is_frozen else (weights_transposed,))
+    is_fixed = fixed_by(module)
+
+    def gathered(node: Node) -> Node | None:
+        return None if any(map(is_fixed, node.args)) else values_gathered(node)
+
+    rules = (values_transposed, values_packed, gathered) + (() if module.is_frozen else (weights_transposed,))
     for graph in module.graphs.values():
         everywhere(lambda graph: rewrite(graph, {red.contract: rules, red.contract_differences: rules}), graph)
 
@@ -96,6 +111,39 @@ def values_packed(node: Node) -> Node | None:
                 operands = (other, stored) if i else (stored, other)
                 return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
     return None
+
+
+def values_gathered(node: Node) -> Node | None:
+    """contract(a, b) => contract(a, copy(b)) for views a and b of which no axis suits the lanes"""
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    operands = [node.arg(0), node.arg(1)]
+    if any(is_free(x) or x.type.dtype.name not in VECTORS for x in operands) or _has_lanes(operands, labels, out):
+        return None
+    found: list[tuple[int, int, str]] = []
+    for i in (0, 1):
+        x, other, names = operands[i], operands[1 - i], labels[i]
+        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
+        columns = [c for c in out if c in names and c not in labels[1 - i]]
+        width = _least([x.type.shape[names.index(c)] for c in columns[-1:]])
+        if min(_least(rows), width) >= GATHERED_EXTENT:
+            found.append((_least([*x.type.shape]), i, columns[-1]))
+    if not found:
+        return None
+    _, i, column = min(found)
+    order = labels[i].replace(column, "") + column
+    operands[i] = ew.copy(st.transpose(operands[i], perm=tuple(labels[i].index(c) for c in order)))
+    labels[i] = order
+    return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
+
+
+def _has_lanes(operands: Sequence[Node], labels: Sequence[str], out: str) -> bool:
+    """Tell whether vectors can be loaded along an axis: one of the result, or a summed one of both operands."""
+    steps = [dict(zip(names, strides(x), strict=True)) for names, x in zip(labels, operands, strict=True)]
+    for c in {*labels[0], *labels[1]}:
+        along = [step.get(c, 0) for step in steps]
+        if all(step in (0, 1) for step in along) and (1 in along if c in out else 0 not in along):
+            return True
+    return False
 
 
 def _least(extents: list[Dim]) -> int:

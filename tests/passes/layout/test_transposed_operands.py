@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,40 @@ def test_rows_that_fall_into_few_sets_of_the_cache_are_copied() -> None:
     """Of 64 rows that lie 4,096 bytes apart a cache of 4,096 bytes a way keeps few; of 60 others all."""
     assert copies(graph_of(values(64, 64, 16))) == 1
     assert copies(graph_of(values(60, 65, 16))) == copies(graph_of(values(4, 64, 16))) == 0
+
+
+VIEWS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...], tuple[int, ...], int]] = {
+    "steps in both": (lambda x, y: x[:, ::2] @ y[:, ::2], (12, 32), (16, 38), 1),
+    "columns backwards": (lambda x, y: x @ y[:, ::-1], (12, 16), (16, 19), 1),
+    "sums in steps": (lambda x, y: x @ y[:, ::2].T, (12, 16), (19, 32), 1),
+    "rows and columns in steps": (lambda x, y: x[:, ::3].T @ y[:, ::3], (16, 36), (16, 57), 1),
+    "squared distances": (lambda x, y: ((x[:, None, ::2] - y[None, :, ::2]) ** 2).sum(-1), (12, 32), (19, 32), 1),
+    "few rows": (lambda x, y: x[:, ::2] @ y[:, ::2], (3, 32), (16, 38), 0),
+    "rows in steps": (lambda x, y: x[::2] @ y, (24, 16), (16, 19), 0),
+    "results across": (lambda x, y: np.einsum("dae,bde->bea", x, y[:, :, :8]), (16, 12, 8), (12, 16, 9), 0),
+}
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_products_of_views_have_vectors(isa: str, tmp_path: Path) -> None:
+    """Where no axis suits the lanes, one operand is copied, if several rows of the other read it."""
+    modules = {}
+    for name, (function, *shapes, _) in VIEWS.items():
+
+        def model(x: Any, y: Any, function: Callable[[Any, Any], Any] = function) -> Any:
+            return function(x, y)
+
+        model.__annotations__ = {k: mlaot.f32[shape] for k, shape in zip("xy", shapes, strict=True)}
+        modules[name.replace(" ", "_")] = passes.run("m", trace(mlaot.model(model)))
+    programs = {name: lower(module) for name, module in modules.items()}
+    library = Library(programs, isa, tmp_path)
+    rng = np.random.default_rng(0)
+    for (name, module), (_, *shapes, count) in zip(modules.items(), VIEWS.values(), strict=True):
+        inputs = {k: rng.normal(size=(1, *shape)).astype(np.float32) for k, shape in zip("xy", shapes, strict=True)}
+        expected = evaluate(module.graphs["forward"], inputs, wide=True)
+        found = library.call(name, "forward", inputs, {"batch": 1})
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5, err_msg=name)
+        assert copies(module.graphs["forward"]) == count, name
+        kernels = [kernel for p in programs[name].procedures for kernel in p.kernels]
+        assert (name == "few_rows") == any(kernel.template == "plain" for kernel in kernels), name
