@@ -374,43 +374,63 @@ def columns_stay_near(kernel: Contraction, plan: Schedule, machine: Machine) -> 
     return is_near and tiles >= tuning.ROW_TILES
 
 
-def has_parts(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> bool:
-    """Whether the sums are made in parts, one for each value of the outermost summed variable.
+def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> int | None:
+    """Return the depth in ``order`` from which on sums are made in parts, one for each value of the outermost summed
+    variable; None where they are not.
 
-    They are where the operands do not stay in the second-level cache, from which each tile would read its own part of
-    them, and the sums of all tiles along the innermost variable fit the first one.
+    They are where what the loops inside read does not stay in the second-level cache, from which each tile would read
+    its own part of it, and the sums of all their tiles are not too many for the stack. The loops outside are enough for
+    threads, or all but the innermost one.
     """
-    if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2 or is_along_sum(kernel):
-        return False
+    if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2:
+        return None
     is_plain = kernel.combine == "add" and not kernel.gates and not kernel.has_integer_sums and plan.sets == 1
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
-        return False
-    inner, lanes = order[-1], lanes_of(kernel.dtype, machine)
-    if not isinstance(inner.size, int) or inner.name not in plan.counts:
-        return False
-    points = -(-inner.size // lanes) if inner.name == kernel.lanes else inner.size
-    if points <= plan.counts[inner.name]:  # one tile, which reads its part once
-        return False
-    size = sum(operand_bytes(kernel, operand) for operand in kernel.operands)
-    sums = part_elements(kernel, plan, order, lanes) * DTYPES[kernel.dtype].itemsize
-    return size > second_level_bytes(machine) and sums <= first_level_bytes(machine)
+        return None
+    lanes = lanes_of(kernel.dtype, machine)
+    for depth in range(1, len(order)):
+        if not all(isinstance(axis.size, int) for axis in order[depth:]) or order[-1].name not in plan.counts:
+            continue
+        extents = part_extents(kernel, plan, order, depth, lanes)
+        inside = replace(kernel, out=tuple(Axis(axis.name, extents[axis.name]) for axis in order))
+        if sum(operand_bytes(inside, operand) for operand in kernel.operands) <= second_level_bytes(machine):
+            return None  # nor do those of fewer loops
+        tiles = [_tiles(axis, kernel, plan, lanes) for axis in order]
+        are_enough = depth == len(order) - 1 or prod(tiles[:depth]) >= tuning.SHARED_STEPS
+        size = prod(extents.values()) * DTYPES[kernel.dtype].itemsize
+        if are_enough and prod(tiles[depth:]) > 1 and size <= tuning.PART_BYTES:
+            return depth
+    return None
+
+
+def _tiles(axis: Axis, kernel: Contraction, plan: Schedule, lanes: int) -> int:
+    """Return how many tiles there are along an axis."""
+    size = nominal(axis.size)
+    points = -(-size // lanes) if axis.name == kernel.lanes else size
+    return -(-points // plan.counts.get(axis.name, 1))
+
+
+def part_extents(kernel: Contraction, plan: Schedule, order: Sequence[Axis], depth: int, lanes: int) -> dict[str, int]:
+    """Return the extents of the array that has the sums of the tiles from ``depth`` on, in whole vectors, lanes last.
+
+    Along variables outside it has the points of one tile.
+    """
+    extents: dict[str, int] = {}
+    for i, axis in enumerate(order):
+        size = plan.counts.get(axis.name, 1)
+        if i >= depth:
+            assert isinstance(axis.size, int), f"bug in mlaot: parts along {axis.size}"
+            size = -(-axis.size // lanes) if axis.name == kernel.lanes else axis.size
+        extents[axis.name] = size * lanes if axis.name == kernel.lanes else size
+    extents[kernel.lanes] = extents.pop(kernel.lanes, lanes)
+    return extents
 
 
 def operand_bytes(kernel: Contraction, operand: Operand) -> int:
     """Return the bytes of all elements of an operand that a contraction reads."""
     axes = [axis for axis in (*kernel.out, *kernel.summed) if _moves(operand, axis)]
     return prod(nominal(axis.size) for axis in axes) * DTYPES[kernel.dtype].itemsize
-
-
-def part_elements(kernel: Contraction, plan: Schedule, order: Sequence[Axis], lanes: int) -> int:
-    """Return how many sums the tiles along the innermost variable have, in whole vectors."""
-    axis = order[-1]
-    assert isinstance(axis.size, int), f"bug in mlaot: parts along {axis.size}"
-    others = prod(count for name, count in plan.counts.items() if name != axis.name)
-    if axis.name == kernel.lanes:
-        return others * -(-axis.size // lanes) * lanes
-    return others * axis.size * lanes
 
 
 def _moves(operand: Operand, axis: Axis) -> bool:

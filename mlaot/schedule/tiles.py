@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim, names
@@ -49,7 +50,7 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, columns_stay_near, has_parts, part_elements, remainder_schedules, schedule
+from mlaot.schedule.cost import Schedule, columns_stay_near, part_extents, parts_depth, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
@@ -109,8 +110,10 @@ class _Loops:
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
         self.order = self._order()
         orders = [] if self.keeps_loops else [self.order, [*self.order[:-2], *reversed(self.order[-2:])]]
-        in_parts = next((order for order in orders if has_parts(kernel, plan, order, machine)), None)
-        self.in_parts, self.order = in_parts is not None, in_parts or self.order
+        depths = [
+            (depth, order) for order in orders if (depth := parts_depth(kernel, plan, order, machine)) is not None
+        ]
+        self.parts_depth, self.order = min(depths, key=lambda each: each[0], default=(None, self.order))
 
     def _order(self) -> list[Axis]:
         """Sort loops from the outermost: what both operands move along, then rows and columns; tiled ones inside.
@@ -147,8 +150,8 @@ class _Loops:
         if depth == len(self.order):
             rows, columns = _offsets(self.rows, counts), _offsets(self.columns, counts)
             return tuple(inside(Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)))
-        if self.in_parts and depth == len(self.order) - 1 and inside == self._whole_sum:
-            return tuple(self._sum_in_parts(at, counts, along))
+        if depth == self.parts_depth and inside == self._whole_sum:
+            return self._sum_in_parts(depth, at, counts, along)
         axis = self.order[depth]
         v, result = axis.name, list[Statement]()
         if self.exact and v == self.exact[0]:
@@ -178,21 +181,25 @@ class _Loops:
             return panel_segments(panels, count, self.lanes)
         return lane_segments(axis.size, count, self.lanes)
 
-    def _sum_in_parts(self, at: Point, counts: Mapping[str, int], along: Segment | None) -> Iterator[Statement]:
-        """Yield a loop over the outermost summed variable around the innermost one of the result.
+    def _sum_in_parts(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None) -> Body:
+        """Return a loop over the outermost summed variable around those of the result from ``depth`` on.
 
-        The tiles along the latter then read the same part of the operands, which is near. Their sums so far are in an
-        array.
+        The tiles inside then read the same part of the operands, which is near. Their sums so far are in an array.
         """
-        depth, (outer, *_) = len(self.order) - 1, self.kernel.summed
-        size, lanes = part_elements(self.kernel, self.plan, self.order, self.lanes), self.lanes
+        outer, lanes, inner = self.kernel.summed[0], self.kernel.lanes, self.order[depth:]
+        extents = part_extents(self.kernel, self.plan, self.order, depth, self.lanes)
+        size, whole = prod(extents.values()), {axis.name for axis in inner}
         array = Array("parts", self.kernel.dtype, size, "local")
 
         def places(tile: Tile) -> Iterator[tuple[str, Index]]:
-            names = [name for row in tile.names for name in row]
-            v = self.order[-1].name
-            step = len(names) * lanes // (tile.counts[tile.axes.index(v)] * (lanes if v == self.kernel.lanes else 1))
-            yield from ((name, Index(tile.at[v] * step + i * lanes)) for i, name in enumerate(names))
+            points = product(enumerate(tile.rows), enumerate(tile.columns))
+            for (r, row), (c, column) in points:
+                place: Dim = 0
+                for name, extent in extents.items():
+                    first = tile.at[name] if name in whole else 0
+                    offset = {**row, **column}.get(name, 0) * (self.lanes if name == lanes else 1)
+                    place = place * extent + (first + offset)
+                yield tile.names[r][c], Index(place)
 
         def part(tile: Tile) -> Iterator[Statement]:
             yield from (Mutable(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
@@ -203,11 +210,13 @@ class _Loops:
             yield from (Let(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
             yield from epilogue(tile)
 
-        yield Alloc(array)
-        clear = Store(array, Index(dim("n_parts")), splat(self.kernel.start, lanes))
-        yield _loop("n_parts", 0, size, (clear,), lanes)
-        yield _loop(outer.name, 0, outer.size, self._nest(depth, at, counts, along, part))
-        yield from self._nest(depth, at, counts, along, end)
+        clear = Store(array, Index(dim("n_parts")), splat(self.kernel.start, self.lanes))
+        return (
+            Alloc(array),
+            _loop("n_parts", 0, size, (clear,), self.lanes),
+            _loop(outer.name, 0, outer.size, self._nest(depth, at, counts, along, part)),
+            *self._nest(depth, at, counts, along, end),
+        )
 
     def _whole_sum(self, tile: Tile) -> Iterator[Statement]:
         """Yield one micro-kernel: accumulators, the loops of the sum, the epilogue."""

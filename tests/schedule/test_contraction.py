@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from mlaot.schedule.cost import schedule
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.segments import panel_segments
+from mlaot.schedule.tuning import SHARED_STEPS
 
 PRODUCT = """\
 def product(y: f32[n * 48], x: f32[n * 20], w: f32[960], b: f32[48]):
@@ -100,14 +102,38 @@ def groups(y: f32[n * 40], w: i32[768, panels(16, 40, 16)], x: i16[n * 64], s: f
 """  # noqa: E501
 # fmt: on
 GRADIENT = """\
-def gradient(y: f32[1800], x: f32[n * 2240], g: f32[n * 2520], b: f32[45]):
+def gradient(y: f32[1800], x: f32[n * 2880], g: f32[n * 3240], b: f32[45]):
     for i in parallel(0, 40):
         for j in parallel_tiled(0, 45):
             acc: f32 = f32(0.0)
             for k1 in range(0, n):
-                for k in range(0, 56):
-                    acc = acc + (x[i + k * 40 + k1 * 2240] * g[j + k * 45 + k1 * 2520])
+                for k in range(0, 72):
+                    acc = acc + (x[i + k * 40 + k1 * 2880] * g[j + k * 45 + k1 * 3240])
             y[i * 45 + j] = acc * b[j]
+"""
+FILTERS = """\
+def filters(y: f32[6144], x: f32[n * 1856], g: f32[n * 3584]):
+    for i3 in parallel(0, 4):
+        for i2 in parallel(0, 2):
+            for i1 in parallel(0, 3):
+                for i in parallel(0, 16):
+                    for j in parallel_tiled(0, 16):
+                        acc: f32 = f32(0.0)
+                        for k1 in range(0, n):
+                            for k in range(0, 56):
+                                acc = acc + (x[i2 * 928 + i + i1 * 16 + k * 16 + k1 * 1856] * g[i3 * 896 + j + k * 16 + k1 * 3584])
+                        y[i3 * 1536 + i2 * 768 + i1 * 256 + i * 16 + j] = acc
+"""  # noqa: E501
+WINDOWS = """\
+def windows(y: f32[704], x: f32[n * 4640], g: f32[n * 8192]):
+    for i2 in parallel(0, 16):
+        for i1 in parallel(0, 4):
+            for i in parallel(0, 11):
+                acc: f32 = f32(0.0)
+                for k1 in range(0, n):
+                    for k in tiled(0, 507):
+                        acc = acc + (g[i2 * 512 + k + k1 * 8192] * x[i1 * 512 + i + k + k1 * 4640])
+                y[i2 * 44 + i1 * 11 + i] = acc
 """
 TOKENS = """\
 def tokens(y: f32[n * 960], x: f32[n * 480], w: f32[960]):
@@ -247,6 +273,22 @@ def test_a_long_sum_is_made_in_parts(machine: str) -> None:
     verify(tiles)
     for n in (0, 1, 3):
         np.testing.assert_array_equal(run(tiles, n), expected(GRADIENT, n))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("text", [FILTERS, WINDOWS], ids=["filters", "windows"])
+def test_parts_of_a_sum_are_read_by_the_tiles_of_several_loops(text: str, machine: str) -> None:
+    nest = parse_nest(text)
+    tiles = schedule_nest(nest, MACHINES[machine])
+    outer = [s for s in walk(tiles.body) if isinstance(s, For) and s.var.name == "k1"]
+    for each in outer:
+        assert len([s for s in walk(each.body) if isinstance(s, For) and s.var.name.startswith(("i", "j"))]) > 1
+        assert {s.array.name for s in walk(each.body) if isinstance(s, Store)} == {"parts"}
+    rounds = prod(len(range(0, s.high.value, s.step)) for s in walk(tiles.body) if isinstance(s, For) and s.parallel)
+    assert outer and rounds >= SHARED_STEPS
+    verify(tiles)
+    for n in (0, 2):
+        np.testing.assert_allclose(run(tiles, n), expected(text, n), rtol=1e-12)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -25,7 +25,7 @@ a multiple of 16 adds at most a third; one of single elements does where all pro
 value starts it where convolutions behind it gain more. Where rounding adds too much work to all convolutions together,
 as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
-its weights. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
+its weights. So does what a group norm does with each element; its sums over groups are of those over places. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
 pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
 
 Where weights are not frozen, each call puts them in order, which takes little beside a convolution. Gradients by values
@@ -71,7 +71,7 @@ from mlaot.passes.layout.blocks import (
 )
 from mlaot.passes.layout.groups import Grouped, grouped, split_axis
 from mlaot.passes.layout.groups_in_lanes import are_in_lanes, in_lanes, merges_parts
-from mlaot.passes.layout.sink_reshapes import move_past_elementwise
+from mlaot.passes.layout.sink_reshapes import move_past_elementwise, move_past_reduction
 from mlaot.passes.raising.contract import absorb_transpose, canonical_labels
 from mlaot.passes.rewrite import rewrite
 from mlaot.schedule.tuning import BLOCKED_GROWTH, KNOWN_FILLINGS
@@ -396,10 +396,29 @@ class _Layout:
             split = node.arg(0)
             whole = split.arg(0).find() if split.op is st.reshape else None
             return whole if whole in self.blocked and whole.type == node.type else None
-        moved = move_past_elementwise(node, self._splits)
+        first, rest = self._outside_groups(node)
+        moved = move_past_elementwise(first, self._splits, repeats=True) or move_past_reduction(first, self._splits)
         inner = moved.arg(0) if moved is not None else None
         found = self.convert(inner, may_start=False) if inner is not None and inner.op is node.op else None
-        return st.reshape(self.plain(found), shape=node.type.shape) if isinstance(found, Blocked) else None
+        if not isinstance(found, Blocked):
+            return None
+        result = st.reshape(self.plain(found), shape=first.type.shape)
+        return node.op(result, axes=rest) if rest else result
+
+    def _outside_groups(self, node: Node) -> tuple[Node, tuple[int, ...]]:
+        """Split a sum over groups of channels and other axes; return that of the latter, and the axes that it leaves.
+
+        sum(reshape(x, (n, 8, 4, h, w)), axes=(2, 3, 4)): the sum over (3, 4), then that over (2,)
+        """
+        if node.op not in (red.sum_, red.max_, red.min_) or not self._splits(node.arg(0)):
+            return node, ()
+        form, axes = self.blocked[node.arg(0).arg(0).find()], node.attrs["axes"]
+        behind = form.node.type.rank - 2 - form.axis  # the axes behind the channels
+        outside = tuple(a for a in axes if a < form.axis or a >= node.arg(0).type.rank - behind)
+        if not outside or outside == axes:
+            return node, ()
+        rest = tuple(a - sum(other < a for other in outside) for a in axes if a not in outside)
+        return node.op(node.arg(0), axes=outside), rest
 
     def _splits(self, node: Node) -> bool:
         """Tell whether a reshape splits the channels of a value in blocks."""

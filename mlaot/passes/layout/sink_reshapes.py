@@ -34,12 +34,15 @@ def past_elementwise(node: Node) -> Node | None:
     return move_past_elementwise(node, _moves)
 
 
-def move_past_elementwise(node: Node, moves: Callable[[Node], bool]) -> Node | None:
-    """Apply ``past_elementwise`` to the reshapes that ``moves`` picks."""
+def move_past_elementwise(node: Node, moves: Callable[[Node], bool], *, repeats: bool = False) -> Node | None:
+    """Apply ``past_elementwise`` to the reshapes that ``moves`` picks.
+
+    ``repeats``: numbers of a group, as of channels, may be repeated for each of its members.
+    """
     if not node.op.elementwise:
         return None
     for a in (a.find() for a in node.args):
-        if moves(a) and (args := _reshape_operands(node, a)) is not None:
+        if moves(a) and (args := _reshape_operands(node, a, repeats=repeats)) is not None:
             return st.reshape(node.op(*args, **node.attrs), shape=node.type.shape)
     return None
 
@@ -53,7 +56,7 @@ def _moves(node: Node) -> bool:
     return not (is_view(inner) or is_stored(inner))
 
 
-def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
+def _reshape_operands(node: Node, like: Node, *, repeats: bool) -> list[Node] | None:
     """Reshape the arguments of an elementwise node to the shape that ``like``, one of them, had before."""
     inner = like.arg(0)
     groups = regroup(inner.type.shape, like.type.shape)
@@ -63,7 +66,7 @@ def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
     for a in (a.find() for a in node.args):
         if a.op is st.reshape and a.arg(0).type.shape == inner.type.shape:
             operands.append(a.arg(0))
-        elif a.op is st.broadcast and (spread := _reshape_broadcast(a, inner, groups)) is not None:
+        elif a.op is st.broadcast and (spread := _reshape_broadcast(a, inner, groups, repeats=repeats)):
             operands.append(spread)
         elif _only_splits(a.arg(0) if a.op is st.reshape else a, inner):
             operands.append(st.reshape(a, shape=inner.type.shape))
@@ -74,7 +77,12 @@ def _reshape_operands(node: Node, like: Node) -> list[Node] | None:
 
 def past_reduction(node: Node) -> Node | None:
     """sum(reshape(x)) => reshape(sum(x)), where the reshape divides or merges other axes than those of the sum"""
-    if not node.op.reduces or not _moves(a := node.arg(0)):
+    return move_past_reduction(node, _moves)
+
+
+def move_past_reduction(node: Node, moves: Callable[[Node], bool]) -> Node | None:
+    """Apply ``past_reduction`` to the reshapes that ``moves`` picks."""
+    if not node.op.reduces or not moves(a := node.arg(0)):
         return None
     inner, axes = a.arg(0), node.attrs["axes"]
     groups = regroup(inner.type.shape, a.type.shape)
@@ -95,15 +103,23 @@ def _only_splits(node: Node, like: Node) -> bool:
     return groups is not None and all(len(axes) == 1 for axes, _ in groups)
 
 
-def _reshape_broadcast(node: Node, inner: Node, groups: list[tuple[list[int], list[int]]]) -> Node | None:
-    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does."""
+def _reshape_broadcast(
+    node: Node, inner: Node, groups: list[tuple[list[int], list[int]]], *, repeats: bool
+) -> Node | None:
+    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does, but for repeated values."""
     axes: list[int] = []
+    whole: list[int] = []  # the axes of all groups that vary
     for before, after in groups:
         varying = [a in node.attrs["axes"] for a in after]
-        if any(varying) != all(varying):
+        if any(varying) != all(varying) and not repeats:
             return None
         axes += before if any(varying) else []
-    small = st.reshape(node.arg(0), shape=tuple(inner.type.shape[a] for a in axes))
+        whole += after if any(varying) else []
+    small = node.arg(0)
+    if len(whole) > len(node.attrs["axes"]):
+        places = tuple(map(whole.index, node.attrs["axes"]))
+        small = st.broadcast(small, shape=tuple(node.type.shape[a] for a in whole), axes=places)
+    small = st.reshape(small, shape=tuple(inner.type.shape[a] for a in axes))
     return st.broadcast(small, shape=inner.type.shape, axes=tuple(axes))
 
 

@@ -279,6 +279,21 @@ class Branches(nn.Module):  # type: ignore[misc]
         return y[:, :half] * y[:, half:]
 
 
+class Groups(nn.Module):  # type: ignore[misc]
+    """Each channel by the largest number of its group, in one image and in all."""
+
+    def __init__(self, c: int) -> None:
+        super().__init__()
+        self.a, self.b = conv(2, 3, c, 3, padding=1), conv(2, c, 16, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.a(x)
+        groups = y.reshape(y.shape[0], 4, -1, *y.shape[2:])
+        groups = groups / (1 + groups.max(axis=(2, 3, 4), keepdims=True))
+        groups = groups - groups.max(axis=(2, 4), keepdims=True)
+        return self.b(groups.reshape(y.shape))
+
+
 CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     "dilation": (lambda: chain(conv(2, 3, 16, 3, dilation=2), conv(2, 16, 32, 3, dilation=(1, 2))), (3, 12, 11)),
     "one dimension": (
@@ -324,6 +339,15 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     "residual of padded channels": (lambda: Residual(12), (3, 9, 9)),
     "branches": (lambda: Branches(16), (3, 6, 6)),
     "branches of padded channels": (lambda: Branches(24), (3, 4, 5)),
+    "norm of groups": (
+        lambda: chain(conv(2, 3, 32, 3), nn.GroupNorm(8, 32, **F64), nn.SiLU(), conv(2, 32, 16, 3), nn.Tanh()),
+        (3, 6, 7),
+    ),
+    "norm of groups with padded channels": (
+        lambda: chain(conv(1, 3, 24, 3), nn.GroupNorm(3, 24, **F64), nn.SiLU(), conv(1, 24, 16, 3), nn.Tanh()),
+        (3, 11),
+    ),
+    "largest of groups": (lambda: Groups(24), (3, 6, 6)),
     "layer norm over channels": (
         lambda: chain(conv(2, 3, 32, 2), nn.GroupNorm(1, 32, **F64), conv(2, 32, 16, 2), nn.InstanceNorm2d(16)),
         (3, 6, 6),
@@ -338,6 +362,15 @@ COMPILED = ("one dimension", "three dimensions", "padded channels", "transposed"
 def test_values(name: str) -> None:
     make, shape = CASES[name]
     check(make(), BATCH, *shape)
+
+
+def test_norms_of_groups_read_blocks() -> None:
+    """Nothing is put back: what is normalized, and what the next convolution reads, ends with the lanes."""
+    net = nn.Sequential(conv(2, 3, 32, 3), nn.GroupNorm(8, 32, **F64), nn.SiLU(), conv(2, 32, 16, 3))
+    graph = served(net, BATCH, 3, 8, 8)[0].graphs["forward"]
+    (result,) = graph.outputs.values()
+    whole = [node for node in graph.nodes() if node.op.elementwise and node.type.rank >= 4 and node is not result]
+    assert len(whole) > 5 and all(node.type.shape[-1] == 16 for node in whole)
 
 
 def test_one_image() -> None:
@@ -427,6 +460,7 @@ ACT = nn.Tanh()
 TRAINED: dict[str, Any] = {
     "strided": nn.Sequential(conv(2, 3, 16, 3, stride=2, padding=1), ACT, conv(2, 16, 24, 3), ACT),
     "norm": nn.Sequential(conv(2, 3, 16, 3, bias=False), nn.BatchNorm2d(16, **F64), ACT, conv(2, 16, 32, 1), ACT),
+    "norm of groups": nn.Sequential(conv(2, 3, 32, 3), nn.GroupNorm(4, 32, **F64), ACT, conv(2, 32, 16, 3), ACT),
     "depthwise": nn.Sequential(conv(2, 3, 16, 3), ACT, conv(2, 16, 16, 3, groups=16), ACT, conv(2, 16, 16, 1), ACT),
     "groups": nn.Sequential(conv(2, 3, 32, 3), ACT, conv(2, 32, 32, 3, groups=2, padding=1), ACT),
     "pooling": nn.Sequential(conv(2, 3, 16, 3), nn.MaxPool2d(2), conv(2, 16, 16, 3), nn.AdaptiveAvgPool2d(1)),
