@@ -113,7 +113,9 @@ class _Loops:
         depths = [
             (depth, order) for order in orders if (depth := parts_depth(kernel, plan, order, machine)) is not None
         ]
-        self.parts_depth, self.order = min(depths, key=lambda each: each[0], default=(None, self.order))
+        self.parts_depth: int | None = None
+        if depths:
+            self.parts_depth, self.order = min(depths, key=lambda each: each[0])
 
     def _order(self) -> list[Axis]:
         """Sort loops from the outermost: what both operands move along, then rows and columns; tiled ones inside.
