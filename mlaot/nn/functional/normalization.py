@@ -107,9 +107,8 @@ def group_norm(
     channels = static(input.shape[1], "group_norm")
     if num_groups < 1 or channels % num_groups:
         raise MlaotError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
-    grouped = np.reshape(input, (input.shape[0], num_groups, channels // num_groups, *input.shape[2:]))
-    y = np.reshape(_normalized(grouped, tuple(range(2, grouped.ndim)), eps), input.shape)
-    return _affine(y, weight, bias)
+    grouped = np.reshape(input, (input.shape[0], num_groups, -1))
+    return _affine(np.reshape(_normalized(grouped, (2,), eps), input.shape), weight, bias)
 
 
 def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:

@@ -25,8 +25,9 @@ a multiple of 16 adds at most a third; one of single elements does where all pro
 value starts it where convolutions behind it gain more. Where rounding adds too much work to all convolutions together,
 as to those of 25 channels, they stay as they are.
 Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
-its weights. So does what a group norm does with each element; its sums over groups are of those over places. Other ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The
-pass follows these values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
+its weights. So does what a group norm does with each element; its sums over groups begin with those over places. Other
+ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The pass follows these
+values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
 
 Where weights are not frozen, each call puts them in order, which takes little beside a convolution. Gradients by values
 are convolutions themselves (passes/algebra/transposed_convolution.py); those by weights sum products of two values in
@@ -408,13 +409,25 @@ class _Layout:
     def _outside_groups(self, node: Node) -> tuple[Node, tuple[int, ...]]:
         """Split a sum over groups of channels and other axes; return that of the latter, and the axes that it leaves.
 
-        sum(reshape(x, (n, 8, 4, h, w)), axes=(2, 3, 4)): the sum over (3, 4), then that over (2,)
+        sum(reshape(x, (n, 8, 4, h, w)), axes=(2, 3, 4)): the sum over (3, 4), then that over (2,); so does
+        sum(reshape(x, (n, 8, 4 * h * w)), axes=(2,))
         """
         if node.op not in (red.sum_, red.max_, red.min_) or not self._splits(node.arg(0)):
             return node, ()
-        form, axes = self.blocked[node.arg(0).arg(0).find()], node.attrs["axes"]
-        behind = form.node.type.rank - 2 - form.axis  # the axes behind the channels
-        outside = tuple(a for a in axes if a < form.axis or a >= node.arg(0).type.rank - behind)
+        x, axes = node.arg(0).arg(0), node.attrs["axes"]
+        form = self.blocked[x.find()]
+        groups = regroup(x.type.shape, node.arg(0).type.shape) or []
+        before, after = next((each for each in groups if each[0][0] == form.axis), ([], []))
+        behind = x.type.shape[form.axis + 1 :]
+        if before[1:] and before == [*range(form.axis, x.type.rank)]:  # one axis of channels and all behind them
+            *outer, merged = after
+            count = prod(int(d) for d in node.arg(0).type.shape[form.axis : merged])
+            if form.channels % count or merged not in axes or outer != [*range(form.axis, merged)]:
+                return node, ()
+            shape = (*node.arg(0).type.shape[:merged], form.channels // count, *behind)
+            axes = (*[a for a in axes if a != merged], *range(merged, len(shape)))
+            node = node.op(st.reshape(x, shape=shape), axes=axes)
+        outside = tuple(a for a in axes if a < form.axis or a >= node.arg(0).type.rank - len(behind))
         if not outside or outside == axes:
             return node, ()
         rest = tuple(a - sum(other < a for other in outside) for a in axes if a not in outside)

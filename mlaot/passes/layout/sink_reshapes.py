@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlaot.ir import Graph, Node
+from mlaot.ir.dims import product
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -107,20 +108,29 @@ def _reshape_broadcast(
     node: Node, inner: Node, groups: list[tuple[list[int], list[int]]], *, repeats: bool
 ) -> Node | None:
     """Broadcast to the shape of ``inner``, where of each group all axes vary or none does, but for repeated values."""
-    axes: list[int] = []
-    whole: list[int] = []  # the axes of all groups that vary
+    small, axes, spread = node.arg(0), list[int](), node.attrs["axes"]
+    repeated = 0
     for before, after in groups:
-        varying = [a in node.attrs["axes"] for a in after]
-        if any(varying) != all(varying) and not repeats:
-            return None
-        axes += before if any(varying) else []
-        whole += after if any(varying) else []
-    small = node.arg(0)
-    if len(whole) > len(node.attrs["axes"]):
-        places = tuple(map(whole.index, node.attrs["axes"]))
-        small = st.broadcast(small, shape=tuple(node.type.shape[a] for a in whole), axes=places)
+        varying = [a for a in after if a in spread]
+        if varying == after:
+            axes += before
+        elif varying:
+            extent, count = inner.type.shape[before[0]], product(tuple(node.type.shape[a] for a in varying))
+            is_leading = repeats and varying == after[: len(varying)]
+            if not is_leading or not isinstance(extent, int) or not isinstance(count, int) or extent % count:
+                return None
+            end = spread.index(varying[-1]) + 1 + repeated
+            small = _repeat(small, end, extent // count)
+            axes.append(before[0])
+            repeated += 1
     small = st.reshape(small, shape=tuple(inner.type.shape[a] for a in axes))
     return st.broadcast(small, shape=inner.type.shape, axes=tuple(axes))
+
+
+def _repeat(x: Node, axis: int, times: int) -> Node:
+    """Repeat each number along a new axis."""
+    shape = (*x.type.shape[:axis], times, *x.type.shape[axis:])
+    return st.broadcast(x, shape=shape, axes=tuple(i for i in range(len(shape)) if i != axis))
 
 
 def _is_bare(node: Node) -> bool:
