@@ -327,6 +327,7 @@ MOVES: dict[str, Callable[[Any, Any], Any]] = {
     "sqrt square": lambda lib, x: lib.sqrt(x * x + 1.0),
     "sin": lambda lib, x: lib.sin(x),
     "product": lambda lib, x: lib.matmul(x, lib.swapaxes(x, 1, 2)),
+    "product of every second": lambda lib, x: lib.matmul(x[:, :, ::2], lib.swapaxes(x[:, :, ::2], 1, 2)),
     "distances": lambda lib, x: lib.sum((x[:, :, None] - x[:, None]) ** 2, -1),
     "flip": lambda lib, x: lib.flip(x, (1,)) * 2.0,
     "clip": lambda lib, x: lib.clip(x, -0.5, 0.5),
@@ -337,7 +338,7 @@ MOVES: dict[str, Callable[[Any, Any], Any]] = {
 def moves() -> Iterator[Case]:
     shapes = ((3, 5), (16, 64), (31, 67), (128, 128), (256, 1000))
     for (op, function), (n, m), batch in product(MOVES.items(), shapes, (1, 4)):
-        if op not in ("product", "distances") or n * n * m < 1 << 24:
+        if op not in ("product", "product of every second", "distances") or n * n * m < 1 << 24:
             yield Case(op, f"{n}x{m}", lambda nn, function=function: as_module(nn, function), (batch, n, m))
     for (n, m), batch in product(((100, 16), (5000, 64), (30000, 300)), (1, 4)):
         yield Case("embedding", f"{n}x{m}", lambda nn, n=n, m=m: nn.Embedding(n, m), (batch, 20), integers=n)

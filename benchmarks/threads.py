@@ -98,9 +98,7 @@ def job(name: str) -> tuple[Any, str, tuple[Any, ...]]:
     """A training step of ``training_steps.py``, of 32 examples."""
     found = JOBS[name]
     state = found.network(mlaot.nn, np).state_dict()
-    x = draw.integers(0, found.classes, (32, *found.example)) if found.tokens else normal(32, *found.example)
-    label = draw.integers(0, found.classes, x.shape if found.tokens else 32)
-    return declared_job(found, state), "train_step", (x, label)
+    return declared_job(found, state), "train_step", found.inputs(32, draw)
 
 
 # A model, or the name of a workload; the entry; its inputs.

@@ -37,14 +37,22 @@ Array = np.ndarray[Any, Any]
 class Job:
     """A network to be trained, by names that ``torch.nn`` and ``mlaot.nn`` share.
 
-    ``example``: the shape of an example; ``classes`` is what it is told to be one of, once or once for each token.
+    ``example``: the shape of an example, of tokens where there is a ``vocabulary``; ``classes`` is what it is told to
+    be one of, once or once for ``each`` token.
     """
 
     network: Callable[[Any, Any], Any]
     example: tuple[int, ...]
     classes: int
     optimizer: str
-    tokens: bool = False
+    vocabulary: int = 0
+    each: bool = False
+
+    def inputs(self, size: int, draw: np.random.Generator) -> tuple[Array, Array]:
+        """Examples and labels."""
+        shape = (size, *self.example)
+        x = draw.integers(0, self.vocabulary, shape) if self.vocabulary else draw.standard_normal(shape, np.float32)
+        return x, draw.integers(0, self.classes, shape if self.each else size)
 
 
 def cnn(nn: Any, xp: Any) -> Any:
@@ -105,6 +113,100 @@ def temporal(nn: Any, xp: Any) -> Any:
     )  # fmt: skip
 
 
+def groups(nn: Any, xp: Any) -> Any:
+    """Two residual blocks with group norms, as in diffusion models."""
+
+    class Block(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            parts = [(nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1)) for _ in range(2)]
+            self.body = nn.Sequential(*[layer for part in parts for layer in part])
+
+        def forward(self, x: Any) -> Any:
+            return x + self.body(x)
+
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), Block(32), nn.MaxPool2d(2), Block(32),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def instances(nn: Any, xp: Any) -> Any:
+    """Convolutions with instance norms, to numbers of channels that fill no block."""
+    return nn.Sequential(
+        nn.Conv2d(3, 24, 5, padding=2), nn.InstanceNorm2d(24, affine=True), nn.ReLU(),
+        nn.Conv2d(24, 40, 3, 2, 1), nn.InstanceNorm2d(40, affine=True), nn.ReLU(),
+        nn.Conv2d(40, 40, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 10),
+    )  # fmt: skip
+
+
+def dense(nn: Any, xp: Any) -> Any:
+    """Layers of twelve channels, each of which reads all before it (Huang et al., 2017)."""
+
+    class Layer(nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.norm, self.act = nn.BatchNorm2d(channels), nn.ReLU()
+            self.conv = nn.Conv2d(channels, 12, 3, padding=1, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return xp.concatenate([x, self.conv(self.act(self.norm(x)))], axis=1)
+
+    return nn.Sequential(
+        nn.Conv2d(3, 24, 3, padding=1), Layer(24), Layer(36), Layer(48), nn.AvgPool2d(2), Layer(60), Layer(72),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+def text(nn: Any, xp: Any) -> Any:
+    """Filters of three to five words, the largest answer of each (Kim, 2014)."""
+
+    class Filters(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = nn.Embedding(2000, 64), nn.Linear(3 * 48, 4)
+            self.filters = nn.ModuleList([nn.Conv1d(64, 48, size) for size in (3, 4, 5)])
+            self.act, self.largest, self.flatten = nn.ReLU(), nn.AdaptiveMaxPool1d(1), nn.Flatten()
+
+        def forward(self, x: Any) -> Any:
+            y = self.words(x).swapaxes(1, 2)
+            found = [self.flatten(self.largest(self.act(each(y)))) for each in self.filters]
+            return self.out(xp.concatenate(found, axis=1))
+
+    return Filters()
+
+
+def encoder(nn: Any, width: int = 96, heads: int = 6, words: int = 48) -> Any:
+    """Two blocks of a transformer with norms behind the sums, and a linear layer of the first token's."""
+    F = nn.functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.parts = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
+            self.out = nn.Linear(width, width)
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            split = (*x.shape[:2], heads, width // heads)
+            q, k, v = (part(x).reshape(split).swapaxes(1, 2) for part in self.parts)
+            y = F.scaled_dot_product_attention(q, k, v).swapaxes(1, 2).reshape(x.shape)
+            x = self.first(x + self.out(y))
+            return self.second(x + self.narrow(F.gelu(self.wide(x))))
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(1000, width), nn.Embedding(words, width)
+            self.blocks, self.out = nn.Sequential(Block(), Block()), nn.Linear(width, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.blocks(self.words(x) + self.places.weight)[:, 0])
+
+    return Encoder()
+
+
 def recurrent(nn: Any, kind: str, inputs: int = 28, width: int = 64) -> Any:
     """A recurrent layer, and a linear one of its last step."""
 
@@ -128,7 +230,12 @@ JOBS = {
     "temporal": Job(temporal, (4, 128), 10, "Adam"),
     "lstm": Job(lambda nn, xp: recurrent(nn, "LSTM"), (28, 28), 10, "Adam"),
     "gru": Job(lambda nn, xp: recurrent(nn, "GRU"), (28, 28), 10, "Adam"),
-    "gpt": Job(lambda nn, xp: networks(nn, xp)["gpt"](64, 4, 4, 64), (64,), VOCABULARY, "AdamW", tokens=True),
+    "gpt": Job(lambda nn, xp: networks(nn, xp)["gpt"](64, 4, 4, 64), (64,), VOCABULARY, "AdamW", VOCABULARY, each=True),
+    "groups": Job(groups, (3, 32, 32), 10, "Adam"),
+    "instances": Job(instances, (3, 24, 24), 10, "Adam"),
+    "dense": Job(dense, (3, 32, 32), 10, "Adam"),
+    "text": Job(text, (48,), 4, "Adam", 2000),
+    "encoder": Job(lambda nn, xp: encoder(nn), (48,), 2, "AdamW", 1000),
 }
 
 
@@ -142,8 +249,8 @@ def declared(job: Job, state: dict[str, Array]) -> Any:
     def forward(x: Any) -> Any:
         return net(x)
 
-    loss.__annotations__ = {"label": mlaot.i64[(batch, *job.example) if job.tokens else batch]}
-    forward.__annotations__ = {"x": (mlaot.i64 if job.tokens else mlaot.f32)[batch, *job.example]}
+    loss.__annotations__ = {"label": mlaot.i64[(batch, *job.example) if job.each else batch]}
+    forward.__annotations__ = {"x": (mlaot.i64 if job.vocabulary else mlaot.f32)[batch, *job.example]}
     return mlaot.model(loss=loss, optimizer=getattr(optim, job.optimizer)(lr=1e-3), parameters=net)(forward)
 
 
@@ -155,9 +262,7 @@ def measure(name: str, size: int, folder: Path) -> list[str]:
     job, rng = JOBS[name], np.random.default_rng(0)
     net = job.network(torch.nn, torch)
     state = {key: value.detach().numpy().copy() for key, value in net.state_dict().items()}
-    shape = (size, *job.example)
-    x = rng.integers(0, job.classes, shape) if job.tokens else rng.standard_normal(shape, np.float32)
-    label = rng.integers(0, job.classes, shape if job.tokens else size)
+    x, label = job.inputs(size, rng)
     optimizer = getattr(torch.optim, job.optimizer)(net.parameters(), lr=1e-3)
     inputs, target = torch.from_numpy(x), torch.from_numpy(label)
 

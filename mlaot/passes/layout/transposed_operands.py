@@ -23,7 +23,7 @@ from mlaot.ir.module import Module
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
-from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_stored, is_view, strides
+from mlaot.ops.kinds import VECTORS, adjacent, base_of, is_free, is_view, strides
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import fixed_by
 from mlaot.passes.rewrite import rewrite
@@ -53,7 +53,7 @@ def transposed_operands(module: Module) -> None:
 
 
 def values_transposed(node: Node) -> Node | None:
-    """contract(a, b, spec=ac,bc->ab) => contract(a, copy(transpose(b)), spec=ac,cb->ab) for a computed b"""
+    """contract(a, b, spec=ac,bc->ab) => contract(a, copy(transpose(b)), spec=ac,cb->ab) for b that is no weight"""
     return _columns_last(node, TRANSPOSED_EXTENT, of_weights=False)
 
 
@@ -67,7 +67,7 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
     for i in (0, 1):
         x, other = node.arg(i), node.arg(1 - i)
         along, names = adjacent(x), labels[i]
-        if is_free(x) or is_stored(base_of(x)) != of_weights or x.type.dtype.name not in VECTORS:
+        if is_free(x) or _is_weight(x) != of_weights or x.type.dtype.name not in VECTORS:
             continue
         if along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
             continue
@@ -88,11 +88,11 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
 
 
 def values_packed(node: Node) -> Node | None:
-    """contract(a, b) => contract(a, copy(b)) for a computed b whose rows would push each other out of the cache"""
+    """contract(a, b) => contract(a, copy(b)) for b, no weight, whose rows would push each other out of the cache"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (0, 1):
         x, other, names = node.arg(i), node.arg(1 - i), labels[i]
-        if not is_view(x) or is_free(x) or is_stored(base_of(x)) or not out or out[-1] in labels[1 - i]:
+        if not is_view(x) or is_free(x) or _is_weight(x) or not out or out[-1] in labels[1 - i]:
             continue
         rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
         summed = [n for n, c in enumerate(names) if c not in out]
@@ -134,6 +134,12 @@ def values_gathered(node: Node) -> Node | None:
     operands[i] = ew.copy(st.transpose(operands[i], perm=tuple(labels[i].index(c) for c in order)))
     labels[i] = order
     return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
+
+
+def _is_weight(node: Node) -> bool:
+    """Tell whether a value is a constant or a parameter, and so may be stored in another order."""
+    base = base_of(node)
+    return base.op is st.const or (base.op is st.input_ and base.attrs.get("parameter", False))
 
 
 def _has_lanes(operands: Sequence[Node], labels: Sequence[str], out: str) -> bool:

@@ -51,6 +51,14 @@ def test_only_where_many_rows_read_them() -> None:
     assert copies(graph_of(scores(4))) == 0
 
 
+def test_what_callers_give_is_no_weight() -> None:
+    @mlaot.model
+    def products(a: mlaot.f32[32, 64], b: mlaot.f32[24, 64]) -> Any:
+        return a @ b.T
+
+    assert copies(graph_of(products)) == 1
+
+
 def test_weights_and_columns_that_lie_side_by_side_stay() -> None:
     w = mlaot.Parameter("w", np.ones((64, 64), np.float32))
 
