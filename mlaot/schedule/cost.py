@@ -375,12 +375,11 @@ def columns_stay_near(kernel: Contraction, plan: Schedule, machine: Machine) -> 
 
 
 def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> int | None:
-    """Return the depth in ``order`` from which on sums are made in parts, one for each value of the outermost summed
-    variable; None where they are not.
+    """Return the depth in ``order`` from which on sums are made in parts; None where they are not.
 
-    They are where what the loops inside read does not stay in the second-level cache, from which each tile would read
-    its own part of it, and the sums of all their tiles are not too many for the stack. The loops outside are enough for
-    threads, or all but the innermost one.
+    A part has one value of the outermost summed variable. There are parts where the second-level cache does not hold
+    what the loops inside read, so that each tile would read its own share from afar, and where the sums of all their
+    tiles are not too many for the stack. The loops outside are enough for threads, or all but the innermost one.
     """
     if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2:
         return None

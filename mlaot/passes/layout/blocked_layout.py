@@ -37,15 +37,15 @@ blocks, ``nOhwo,nChwckl->OCklco``, and are put back. Microbatches have a layout 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import isfinite, prod
 
 import numpy as np
 
 from mlaot.ir import Dim, Graph, Node, TupleType
-from mlaot.ir.dims import nominal
+from mlaot.ir.dims import nominal, product
 from mlaot.ir.module import Module
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -421,8 +421,10 @@ class _Layout:
         behind = x.type.shape[form.axis + 1 :]
         if before[1:] and before == [*range(form.axis, x.type.rank)]:  # one axis of channels and all behind them
             *outer, merged = after
-            count = prod(int(d) for d in node.arg(0).type.shape[form.axis : merged])
-            if form.channels % count or merged not in axes or outer != [*range(form.axis, merged)]:
+            count = product(node.arg(0).type.shape[form.axis : merged])
+            if not isinstance(count, int) or form.channels % count or outer != [*range(form.axis, merged)]:
+                return node, ()
+            if merged not in axes:
                 return node, ()
             shape = (*node.arg(0).type.shape[:merged], form.channels // count, *behind)
             axes = (*[a for a in axes if a != merged], *range(merged, len(shape)))
@@ -573,7 +575,7 @@ def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
     with np.errstate(all="ignore"):
         return frozenset(
             float(node.op.reference(*[d.array(v) for d, v in zip(dtypes, values, strict=True)], **node.attrs))
-            for values in product(*fillings)
+            for values in itertools.product(*fillings)
         )
 
 

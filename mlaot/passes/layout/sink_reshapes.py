@@ -65,9 +65,10 @@ def _reshape_operands(node: Node, like: Node, *, repeats: bool) -> list[Node] | 
         return None
     operands: list[Node] = []
     for a in (a.find() for a in node.args):
+        spread = _reshape_broadcast(a, inner, groups, repeats=repeats) if a.op is st.broadcast else None
         if a.op is st.reshape and a.arg(0).type.shape == inner.type.shape:
             operands.append(a.arg(0))
-        elif a.op is st.broadcast and (spread := _reshape_broadcast(a, inner, groups, repeats=repeats)):
+        elif spread is not None:
             operands.append(spread)
         elif _only_splits(a.arg(0) if a.op is st.reshape else a, inner):
             operands.append(st.reshape(a, shape=inner.type.shape))
@@ -107,9 +108,11 @@ def _only_splits(node: Node, like: Node) -> bool:
 def _reshape_broadcast(
     node: Node, inner: Node, groups: list[tuple[list[int], list[int]]], *, repeats: bool
 ) -> Node | None:
-    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does, but for repeated values."""
-    small, axes, spread = node.arg(0), list[int](), node.attrs["axes"]
-    repeated = 0
+    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does.
+
+    ``repeats``: the leading ones may vary alone. Their numbers are repeated along the first axis that ``inner`` has.
+    """
+    small, axes, spread, repeated = node.arg(0), list[int](), node.attrs["axes"], 0
     for before, after in groups:
         varying = [a for a in after if a in spread]
         if varying == after:

@@ -291,7 +291,9 @@ class Groups(nn.Module):  # type: ignore[misc]
         groups = y.reshape(y.shape[0], 4, -1, *y.shape[2:])
         groups = groups / (1 + groups.max(axis=(2, 3, 4), keepdims=True))
         groups = groups - groups.max(axis=(2, 4), keepdims=True)
-        return self.b(groups.reshape(y.shape))
+        rows = groups.reshape(y.shape[0], y.shape[2] * y.shape[3], y.shape[1])  # whose first axis is none of groups
+        rows = rows - rows.sum(axis=2, keepdims=True)
+        return self.b(rows.reshape(y.shape))
 
 
 CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
