@@ -279,12 +279,11 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
     along_sum = is_along_sum(kernel)
     steps = 1.0
     for axis in kernel.summed:
-        steps *= -(-nominal(axis.size) // lanes) if axis.name == kernel.lanes else nominal(axis.size)
+        steps *= _units(kernel, axis, lanes)
     shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
     rows = set(row_names(kernel))
     for axis in kernel.out:
-        size = nominal(axis.size)
-        units = -(-size // lanes) if axis.name == kernel.lanes else size
+        units = _units(kernel, axis, lanes)
         count = plan.counts.get(axis.name, 1)
         each = panel_vectors(kernel, machine) if axis.name == kernel.lanes else 1
         each = each if count > each else 1  # blocks are of whole panels
@@ -395,7 +394,7 @@ def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], mach
         inside = replace(kernel, out=tuple(Axis(axis.name, extents[axis.name]) for axis in order))
         if sum(operand_bytes(inside, operand) for operand in kernel.operands) <= second_level_bytes(machine):
             return None  # nor do those of fewer loops
-        tiles = [_tiles(axis, kernel, plan, lanes) for axis in order]
+        tiles = [-(-_units(kernel, axis, lanes) // plan.counts.get(axis.name, 1)) for axis in order]
         are_enough = depth == len(order) - 1 or prod(tiles[:depth]) >= tuning.SHARED_STEPS
         size = prod(extents.values()) * DTYPES[kernel.dtype].itemsize
         if are_enough and prod(tiles[depth:]) > 1 and size <= tuning.PART_BYTES:
@@ -403,11 +402,10 @@ def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], mach
     return None
 
 
-def _tiles(axis: Axis, kernel: Contraction, plan: Schedule, lanes: int) -> int:
-    """Return how many tiles there are along an axis."""
+def _units(kernel: Contraction, axis: Axis, lanes: int) -> int:
+    """Return how many points an axis has; along the lanes, how many vectors."""
     size = nominal(axis.size)
-    points = -(-size // lanes) if axis.name == kernel.lanes else size
-    return -(-points // plan.counts.get(axis.name, 1))
+    return -(-size // lanes) if axis.name == kernel.lanes else size
 
 
 def part_extents(kernel: Contraction, plan: Schedule, order: Sequence[Axis], depth: int, lanes: int) -> dict[str, int]:
@@ -417,11 +415,8 @@ def part_extents(kernel: Contraction, plan: Schedule, order: Sequence[Axis], dep
     """
     extents: dict[str, int] = {}
     for i, axis in enumerate(order):
-        size = plan.counts.get(axis.name, 1)
-        if i >= depth:
-            assert isinstance(axis.size, int), f"bug in mlaot: parts along {axis.size}"
-            size = -(-axis.size // lanes) if axis.name == kernel.lanes else axis.size
-        extents[axis.name] = size * lanes if axis.name == kernel.lanes else size
+        count = _units(kernel, axis, lanes) if i >= depth else plan.counts.get(axis.name, 1)
+        extents[axis.name] = count * lanes if axis.name == kernel.lanes else count
     extents[kernel.lanes] = extents.pop(kernel.lanes, lanes)
     return extents
 

@@ -65,25 +65,19 @@ def weights_transposed(node: Node) -> Node | None:
 def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | None:
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (0, 1):
-        x, other = node.arg(i), node.arg(1 - i)
-        along, names = adjacent(x), labels[i]
+        x, names = node.arg(i), labels[i]
+        along = adjacent(x)
         if is_free(x) or _is_weight(x) != of_weights or x.type.dtype.name not in VECTORS:
             continue
         if along is None or not out or out[-1] not in names or out[-1] in labels[1 - i]:
             continue
         if strides(x)[names.index(out[-1])] == 1:  # of windows, places are as near to each other as taps
             continue
-        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
         extents = dict(zip(names, x.type.shape, strict=True))
         step = names[along]
         size = min(map(_least, ([extents[out[-1]]], [extents[step]])))
-        if step in out or size < TRANSPOSED_EXTENT or _least(rows) < least_rows:
-            continue
-        order = [*[c for c in names if c not in (step, out[-1])], step, out[-1]]
-        stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
-        labels[i] = "".join(order)
-        operands = (other, stored) if i else (stored, other)
-        return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
+        if step not in out and size >= TRANSPOSED_EXTENT and _rows_beside(node, i) >= least_rows:
+            return _with_copy(node, i, step + out[-1])
     return None
 
 
@@ -91,12 +85,11 @@ def values_packed(node: Node) -> Node | None:
     """contract(a, b) => contract(a, copy(b)) for b, no weight, whose rows would push each other out of the cache"""
     *labels, out = red.parse_spec(node.attrs["spec"])
     for i in (0, 1):
-        x, other, names = node.arg(i), node.arg(1 - i), labels[i]
+        x, names = node.arg(i), labels[i]
         if not is_view(x) or is_free(x) or _is_weight(x) or not out or out[-1] in labels[1 - i]:
             continue
-        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
         summed = [n for n, c in enumerate(names) if c not in out]
-        if adjacent(x) != names.find(out[-1]) or len(summed) != 1 or _least(rows) < PACKED_ROWS:
+        if adjacent(x) != names.find(out[-1]) or len(summed) != 1 or _rows_beside(node, i) < PACKED_ROWS:
             continue
         step, columns, count = strides(x)[summed[0]], x.type.shape[names.index(out[-1])], x.type.shape[summed[0]]
         if all(isinstance(d, int) for d in (step, columns, count)):
@@ -104,12 +97,7 @@ def values_packed(node: Node) -> Node | None:
             lines = -(-int(columns) * size // LINE) * int(count)
             sets = CACHE_SETS // gcd(int(step) * size // LINE, CACHE_SETS)
             if lines > sets * CACHE_WAYS:
-                last = names[summed[0]] + out[-1]
-                order = "".join(c for c in names if c not in last) + last
-                labels[i] = order
-                stored = ew.copy(st.transpose(x, perm=tuple(names.index(c) for c in order)))
-                operands = (other, stored) if i else (stored, other)
-                return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
+                return _with_copy(node, i, names[summed[0]] + out[-1])
     return None
 
 
@@ -121,19 +109,32 @@ def values_gathered(node: Node) -> Node | None:
         return None
     found: list[tuple[int, int, str]] = []
     for i in (0, 1):
-        x, other, names = operands[i], operands[1 - i], labels[i]
-        rows = [d for c, d in zip(labels[1 - i], other.type.shape, strict=True) if c not in names]
+        shape, names = operands[i].type.shape, labels[i]
         columns = [c for c in out if c in names and c not in labels[1 - i]]
-        width = _least([x.type.shape[names.index(c)] for c in columns[-1:]])
-        if min(_least(rows), width) >= GATHERED_EXTENT:
-            found.append((_least([*x.type.shape]), i, columns[-1]))
+        width = _least([shape[names.index(c)] for c in columns[-1:]])
+        if min(_rows_beside(node, i), width) >= GATHERED_EXTENT:
+            found.append((_least([*shape]), i, columns[-1]))
     if not found:
         return None
     _, i, column = min(found)
-    order = labels[i].replace(column, "") + column
+    return _with_copy(node, i, column)
+
+
+def _with_copy(node: Node, i: int, last: str) -> Node:
+    """Make a product of a copy of operand ``i``, whose axes ``last`` are the last ones there."""
+    *labels, out = red.parse_spec(node.attrs["spec"])
+    order = "".join(c for c in labels[i] if c not in last) + last
+    operands = [node.arg(0), node.arg(1)]
     operands[i] = ew.copy(st.transpose(operands[i], perm=tuple(labels[i].index(c) for c in order)))
     labels[i] = order
     return node.op(*operands, **{**node.attrs, "spec": f"{labels[0]},{labels[1]}->{out}"})
+
+
+def _rows_beside(node: Node, i: int) -> int:
+    """Return how many rows of the other operand read operand ``i``, at least."""
+    *labels, _ = red.parse_spec(node.attrs["spec"])
+    other = zip(labels[1 - i], node.arg(1 - i).type.shape, strict=True)
+    return _least([d for c, d in other if c not in labels[i]])
 
 
 def _is_weight(node: Node) -> bool:
