@@ -391,7 +391,8 @@ def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], mach
         if not all(isinstance(axis.size, int) for axis in order[depth:]) or order[-1].name not in plan.counts:
             continue
         extents = part_extents(kernel, plan, order, depth, lanes)
-        inside = replace(kernel, out=tuple(Axis(axis.name, extents[axis.name]) for axis in order))
+        read = {**extents, kernel.lanes: max(extents[kernel.lanes], LINE // DTYPES[kernel.dtype].itemsize)}  # in lines
+        inside = replace(kernel, out=tuple(Axis(axis.name, read[axis.name]) for axis in order))
         if sum(operand_bytes(inside, operand) for operand in kernel.operands) <= second_level_bytes(machine):
             return None  # nor do those of fewer loops
         tiles = [-(-_units(kernel, axis, lanes) // plan.counts.get(axis.name, 1)) for axis in order]

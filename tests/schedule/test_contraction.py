@@ -102,13 +102,13 @@ def groups(y: f32[n * 40], w: i32[768, panels(16, 40, 16)], x: i16[n * 64], s: f
 """  # noqa: E501
 # fmt: on
 GRADIENT = """\
-def gradient(y: f32[1800], x: f32[n * 2880], g: f32[n * 3240], b: f32[45]):
+def gradient(y: f32[1800], x: f32[n * 2240], g: f32[n * 2520], b: f32[45]):
     for i in parallel(0, 40):
         for j in parallel_tiled(0, 45):
             acc: f32 = f32(0.0)
             for k1 in range(0, n):
-                for k in range(0, 72):
-                    acc = acc + (x[i + k * 40 + k1 * 2880] * g[j + k * 45 + k1 * 3240])
+                for k in range(0, 56):
+                    acc = acc + (x[i + k * 40 + k1 * 2240] * g[j + k * 45 + k1 * 2520])
             y[i * 45 + j] = acc * b[j]
 """
 FILTERS = """\
