@@ -212,7 +212,10 @@ def substitute(value: Dim, values: Mapping[str, Dim]) -> Dim:
         term: Dim = 1
         for atom in monomial:
             factor = values[atom] if isinstance(atom, str) else substitute(atom.top, values) // atom.bottom
-            term = factor if term == 1 else term * factor
+            if isinstance(factor, int):  # most of them, and cheaper than a product of polynomials
+                coefficient *= factor
+            else:
+                term = factor if term == 1 else term * factor
         for key, part in _terms(term):
             total[key] = total.get(key, 0) + part * coefficient
     return _canonical(total)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mlaot.ir.dims import Dim, assign, dim, names, substitute
+from mlaot.ir.dims import Dim, Quotient, assign, dim, names, substitute
 from mlaot.ir.dims import Expr as Polynomial
 from mlaot.nest.expressions import Array, Call, Expr, Index, Load, subexpressions
 from mlaot.nest.statements import (
@@ -122,6 +122,7 @@ class _Ranges:
         self.unsized: set[str] = set()  # arrays of unknown sizes
         self.digits: dict[tuple[int, int], tuple[_Use, int | None, _Digits | None]] = {}
         self.cache: dict[tuple[int, int], tuple[_Use, dict[int, set[int]] | None]] = {}
+        self.empty: dict[int, tuple[_Around, bool]] = {}
 
     def fail(self, problem: str, s: Statement) -> None:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
@@ -247,19 +248,23 @@ class _Ranges:
         size = use.array.panels.size if use.array.panels else self.polynomial(use.array.size, _Scope({}, ()))
         if use.first is None or not isinstance(size, int) or use.scope.guarded or use.array.name in self.unsized:
             return
-        ends = (use.first, use.first + use.reach)
+        ends = (use.first,) if isinstance(use.reach, int) else (use.first, use.first + use.reach)
         low = [self.extreme(e, use.scope.loops, largest=False) for e in ends]
         high = [self.extreme(e, use.scope.loops, largest=True) for e in ends]
         if None in low or None in high or any(self.is_empty(a, use.scope.loops) for a in use.scope.loops):
             return
         smallest, largest = min(x for x in low if x is not None), max(x for x in high if x is not None)
+        if isinstance(use.reach, int):
+            smallest, largest = smallest + min(use.reach, 0), largest + max(use.reach, 0)
         if smallest < 0 or largest >= size:
             self.fail(f"{use.array.name} has {size} elements, used are {smallest} to {largest}", use.statement)
 
     def is_empty(self, a: _Around, loops: Sequence[_Around]) -> bool:
         """Whether a loop may have no rounds, so that its ends are none of its values."""
-        least = self.extreme(a.high + a.low * -1, loops, largest=False)
-        return least is None or least < 0
+        if id(a) not in self.empty:
+            least = self.extreme(a.high + a.low * -1, loops, largest=False)
+            self.empty[id(a)] = a, least is None or least < 0
+        return self.empty[id(a)][1]
 
     def extreme(self, value: Dim, loops: Sequence[_Around], *, largest: bool) -> int | None:
         """Return the smallest or largest value of a polynomial, or None if it is not linear in a variable.
@@ -453,8 +458,8 @@ def slope_of(value: Dim, name: str) -> int | None:
         return 0
     total = 0
     for monomial, factor in value.terms:
-        if name in names(Polynomial(((monomial, 1),))):
-            if monomial != (name,):
-                return None
+        if monomial == (name,):
             total += factor
+        elif any(name == atom or (isinstance(atom, Quotient) and name in names(atom.top)) for atom in monomial):
+            return None
     return total
