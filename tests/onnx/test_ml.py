@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mlaot.errors import MlaotError
-from mlaot.onnx import Backend
+from mlaot.generate import compile_model
+from mlaot.onnx import Backend, load
+from mlaot.settings.options import Options
 
 ML = "ai.onnx.ml"
 F = np.float32
@@ -264,6 +266,18 @@ def test_svm_regressor(kind: str) -> None:
     same(run(made, {"y": FLOAT}, x=x), wanted[:, None], 1e-4)
     made = svm("SVMRegressor", "y", kind, coefficients=weights.tolist(), n_supports=7, rho=[0.1], one_class=1)
     same(run(made, {"y": FLOAT}, x=x), np.where(wanted > 0, 1, -1)[:, None])
+
+
+def test_a_linear_svm_is_one_product() -> None:
+    """Support vectors times their coefficients are one row for each score."""
+    made = svm("SVMRegressor", "y", "LINEAR", coefficients=[1.0] * 7, n_supports=7)
+    inputs = [helper.make_tensor_value_info("x", FLOAT, ["N", 3])]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, ["N", 1])]
+    parts = helper.make_graph([made], "net", inputs, outputs)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    program = compile_model(load(helper.make_model(parts, opset_imports=opsets)), "nn.nn", Options(isas=("base",)))
+    (contraction,) = [c for kernel in program.procedures[0].kernels if (c := kernel.contraction) is not None]
+    assert [axis.size for axis in contraction.summed] == [3]
 
 
 def test_svm_classifier_with_probabilities() -> None:

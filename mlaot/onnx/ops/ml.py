@@ -335,22 +335,28 @@ def linear_classifier(
     return classify(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
 
 
-def _kernels(use: Use, x: Any, supports: int) -> Any:
+def _supported(use: Use, x: Any, coefficients: Array) -> Any:
+    """Return the sums of the kernels of each row and each support vector, times every row of coefficients."""
+    table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(coefficients.shape[1], -1)
+    kind = use.attribute("kernel_type", "LINEAR")
+    if kind == "LINEAR":  # the sum of all support vectors, instead of the products with each
+        coefficients = np.float64(coefficients) @ table
+    matrix = np.transpose(F.astype(weight(use, "coefficients", coefficients), x.dtype))
+    return (x if kind == "LINEAR" else _kernels(use, x, kind, table)) @ matrix
+
+
+def _kernels(use: Use, x: Any, kind: str, table: Array) -> Any:
     """Return the kernel of each row and each support vector."""
-    table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(supports, -1)
     vectors = F.astype(weight(use, "support_vectors", table), x.dtype)
     gamma, zero, degree = [*use.attribute("kernel_params", []), 0.0, 0.0, 0.0][:3]
-    kind = use.attribute("kernel_type", "LINEAR")
     if kind == "RBF":  # as differences: squares of large features would cancel
         differences = np.expand_dims(x, -2) - vectors
         return np.exp(-gamma * np.sum(differences * differences, axis=-1))
-    product = x @ np.transpose(vectors)
-    if kind == "LINEAR":
-        return product
+    product = gamma * (x @ np.transpose(vectors)) + zero
     if kind == "SIGMOID":
-        return np.tanh(gamma * product + zero)
+        return np.tanh(product)
     if kind == "POLY":
-        return np.power(gamma * product + zero, int(degree))
+        return np.power(product, int(degree))
     raise MlaotError(f"there is no kernel {kind!r}")
 
 
@@ -359,9 +365,12 @@ def svm_regressor(
     use: Use, x: Any, *, n_supports: int = 0, rho: Any = (0.0,), one_class: bool = False, post_transform: str = "NONE"
 ) -> Any:
     x = as_rows(as_real(x))
-    coefficients = F.astype(weight(use, "coefficients", use.attribute("coefficients")), x.dtype)
-    x = _kernels(use, x, n_supports) if n_supports else x
-    y = x @ np.reshape(coefficients, (-1, 1)) + like(rho[:1], x)
+    coefficients = np.float32(use.attribute("coefficients")).reshape(1, -1)
+    if n_supports:
+        y = _supported(use, x, coefficients)
+    else:
+        y = x @ np.transpose(F.astype(weight(use, "coefficients", coefficients), x.dtype))
+    y = y + like(rho[:1], x)
     return as_result(use, np.where(y > 0, 1, -1) if one_class else transform(y, post_transform))
 
 
@@ -376,9 +385,8 @@ def svm_classifier(
         scores = x @ np.transpose(F.astype(matrix, x.dtype)) + like(rho[:1], x)
         return classify(use, labels or [0], np.argmax(scores, axis=-1), scores, post_transform)
     classes, supports = len(vectors_per_class), sum(vectors_per_class)
-    kernels = _kernels(use, x, supports)
     pairs = _pairs(np.asarray(coefficients, np.float32).reshape(-1, supports), vectors_per_class)
-    scores = kernels @ np.transpose(F.astype(weight(use, "coefficients", pairs), x.dtype)) + like(rho, x)
+    scores = _supported(use, x, pairs) + like(rho, x)
     index = np.argmax(_votes(scores, classes), axis=-1)
     if use.attribute("prob_a"):
         odds = scores * like(use.attribute("prob_a"), x) + like(use.attribute("prob_b"), x)
