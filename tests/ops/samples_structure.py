@@ -76,6 +76,12 @@ def _arg(rng: Generator) -> Iterator[Sample]:
     for shape in SHAPES:
         for axis in range(len(shape)):
             yield sample(rng.normal(size=shape), axis=axis)
+    long = rng.integers(-9, 9, (2, 3, 75)).astype(float)  # blocks of which some are passed over, with ties
+    yield sample(long, axis=2)
+    for place in (0, 40, 74):  # nan before, between and behind the extremes
+        long = long.copy()
+        long[:, place % 3, place] = np.nan
+        yield sample(long, axis=2)
 
 
 def _prod(rng: Generator) -> Iterator[Sample]:

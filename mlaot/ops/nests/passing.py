@@ -5,6 +5,8 @@ Whole blocks are passed over at once, as nearly all are when few elements are wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlaot.nest.expressions import BOOL, INDEX, Const, Expr, Index, ValueType, Var, as_index, call, compare, select
 from mlaot.nest.statements import Assign, Body, Break, If, Let, Mutable, While, index_var, loop
 from mlaot.ops.nests.target import Target
@@ -27,24 +29,26 @@ def comes_first(t: Target, place: Expr, last: Var) -> Expr:
 
 def seek_earlier(t: Target, index: Expr) -> Body:
     """Move ``next`` to the first element from there on that comes before that of an index, or behind the last one."""
-    axis = t.attrs["axis"]
-    extent = t.arg(0).type.shape[axis]
-    here, b = as_index(NEXT), index_var("b")
-    element = t.read(0, t.along(axis, index))
+    element = t.read(0, t.along(t.attrs["axis"], index))
     last = Var("last", element.type)
+    return (Let(last, element), *seek(t, lambda place: comes_first(t, place, last)))
+
+
+def seek(t: Target, holds: Callable[[Expr], Expr]) -> Body:
+    """Move ``next`` to the first place along the axis from there on where a condition holds, or behind the last one."""
+    extent = t.arg(0).type.shape[t.attrs["axis"]]
+    here, b = as_index(NEXT), index_var("b")
     # Counted in integers as wide as the elements: a vector of comparisons is one of these already.
-    earlier = Var("earlier", ValueType("i64" if t.arg(0).type.dtype.itemsize == 8 else "i32"))
-    none, one = (Const(value, earlier.type) for value in (0, 1))
-    count = select(comes_first(t, here + as_index(b), last), one, none)
+    found = Var("found", ValueType("i64" if t.arg(0).type.dtype.itemsize == 8 else "i32"))
+    none, one = (Const(value, found.type) for value in (0, 1))
+    count = select(holds(here + as_index(b)), one, none)
     blocks: Body = (
-        Mutable(earlier, none),
-        loop("b", BLOCK, (Assign(earlier, call("add", earlier, count)),)),
-        If(compare("ne", earlier, none), (Break(),)),
+        Mutable(found, none),
+        loop("b", BLOCK, (Assign(found, call("add", found, count)),)),
+        If(compare("ne", found, none), (Break(),)),
         Assign(NEXT, here + BLOCK),
     )
-    is_found = comes_first(t, here, last)
     return (
-        Let(last, element),
         While(compare("le", here + BLOCK, Index(extent)), blocks),
-        While(compare("lt", here, Index(extent)), (If(is_found, (Break(),)), Assign(NEXT, here + 1))),
+        While(compare("lt", here, Index(extent)), (If(holds(here), (Break(),)), Assign(NEXT, here + 1))),
     )

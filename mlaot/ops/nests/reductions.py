@@ -20,7 +20,9 @@ from mlaot.nest.expressions import (
 from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.axes import kept_axes
-from mlaot.ops.nests.target import COLUMNS, START, Target, adjacent_axis, indices, loop_names
+from mlaot.ops.nests.passing import NEXT, seek
+from mlaot.ops.nests.target import COLUMNS, START, ZERO, Target, adjacent_axis, indices, loop_names
+from mlaot.schedule.tuning import SOUGHT_ELEMENTS
 
 
 def reduce_nest(t: Target) -> Body:
@@ -80,13 +82,22 @@ def _extreme_along(name: str, t: Target, index_dtype: str) -> Body:
     x = _element_along(t, k)
     now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(index_dtype))
     behind = cast(Index(size), index_dtype)
-    is_best = compare("eq", now, best)
-    if t.arg(0).type.dtype.kind == "f":
-        is_best = Call("or", (is_best, compare("ne", now, now)), is_best.type)
-    first = Assign(e, call("min", e, select(is_best, cast(k, index_dtype), behind)))
-    return (
+
+    def is_best(value: Expr) -> Expr:
+        equal = compare("eq", value, best)
+        is_float = t.arg(0).type.dtype.kind == "f"
+        return Call("or", (equal, compare("ne", value, value)), equal.type) if is_float else equal
+
+    find_best = (
         Mutable(best, identity(name, x.type.dtype)),
         loop("k", size, (Assign(best, combine(name, best, x)),), vector=True),
+    )
+    if not isinstance(size, int) or size > SOUGHT_ELEMENTS:
+        search = seek(t, lambda place: is_best(_element_along(t, place)))
+        return (*find_best, Mutable(NEXT, ZERO), *search, t.store(t.at, cast(as_index(NEXT), t.dtype)))
+    first = Assign(e, call("min", e, select(is_best(now), cast(k, index_dtype), behind)))
+    return (
+        *find_best,
         Mutable(e, behind),
         loop("k", size, (Let(now, x), first)),
         t.store(t.at, cast(e, t.dtype)),
