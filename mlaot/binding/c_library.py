@@ -83,7 +83,6 @@ def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str,
         "target": f"{top}::{prefix.removeprefix(f'{top}_')}",
         "functions": functions,
         "checks": " ".join(condition for function in functions for condition in function["refused"]),
-        "batch_at": shared["dims"].index("batch"),
         "stateful": bool(module.slots),
         "state_bytes": whole_lines(module.state_bytes),
         "isa_names": ", ".join(f'"{isa}"' for isa in module.isas),
@@ -149,10 +148,12 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         "indices": [array for array in inputs if array.port.ranges],
         "ranges": [searched(module, array, range_) for array in inputs for range_ in array.port.ranges],
         "tile": entry.tile,
+        "rows_dim": dim_name(entry.rows) if entry.tile else "",
+        "rows_at": extents.dims.index(entry.rows) if entry.tile else 0,
         "rows": [
             (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
             for i, array in enumerate(arrays)
-            if entry.tile and array.port.shape[:1] == ("batch",)
+            if entry.tile and array.port.shape[:1] == (entry.rows,)
         ],
         "workspace": c_expression(entry.workspace),
         "kernel": kernel_number(module, entry),

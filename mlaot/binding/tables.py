@@ -301,6 +301,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "bounds": ", ".join(bounds) or "{0}",
         "bound_count": len(bounds),
         "tile": entry.tile,
+        "rows": extents.number(entry.rows or "batch"),
         "scalar": "true" if is_scalar(entry) else "false",
         "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,

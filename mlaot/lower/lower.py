@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, TupleType, users
-from mlaot.ir.dims import Expr, dim, names, product, substitute
+from mlaot.ir.dims import NOMINAL, Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Module
 from mlaot.ir.subgraph import subgraphs
@@ -18,9 +18,10 @@ from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.prepare import prepare_procedure
-from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program
+from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program, Step, kernels_of
 from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
+from mlaot.lower.separate_rows import separate_rows
 from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import conditions
@@ -29,7 +30,7 @@ from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
 from mlaot.ops.quantized import contract_bytes
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
-from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, BATCH_TIMES
+from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, FAR_BATCH_ROWS, MOST_BATCH_ROWS, NEXT_SHARE
 
 DOCS = {
     "forward": "The outputs of the model.",
@@ -43,6 +44,8 @@ DOCS = {
     PREPARE: "Weights in the form that kernels read, which takes more room than the weights.",
     FIT_END: "Their updates by all examples of the block.",
 }
+
+HELD = ("constant", "state")  # where weights are
 
 
 def lower(model: Module) -> Program:
@@ -142,7 +145,7 @@ def _lower_entry(
         str(rename_dims(_work(graph), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
-        _batch_tile(size) if name == "forward" and model.per_example and "batch" in _names(graph) else 0,
+        *_tile(name, graph, model, size, [step for _, step in ordered], own),
         tuple(str(rename_dims(d, own)) for d in conditions(graph)),
         name in model.dicts,
         model.refusals if name == "forward" else (),
@@ -161,14 +164,23 @@ def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> Non
     targets.setdefault(value, []).append(target)
 
 
-def _batch_tile(workspace: Dim) -> int:
-    """Return how many rows of the batch to compute at a time.
+def _tile(
+    name: str, graph: Graph, model: Module, workspace: Dim, steps: Iterable[Step], own: Mapping[str, Expr]
+) -> tuple[int, str]:
+    """Return how many rows to compute at a time, and along which dim: 0 where rows depend on each other.
 
-    Their workspace fits a part of the cache, and register tiles divide them.
+    Their workspace fits a part of the cache, and register tiles divide them. They are many where weights come from far.
     """
-    size = substitute(workspace, {"batch": BATCH_ROWS})
+    is_declared = name == "forward" and model.per_example and "batch" in _names(graph)
+    rows = "batch" if is_declared else separate_rows(graph)
+    if rows is None:
+        return 0, ""
+    held = {id(root): root.bytes for k in kernels_of(steps) for p in k.params if (root := p.buffer.root).where in HELD}
+    is_far = sum(size for size in held.values() if isinstance(size, int)) > REFERENCE.caches.second * NEXT_SHARE
+    least = FAR_BATCH_ROWS if is_far else BATCH_ROWS
+    size = substitute(workspace, {n: least if n == rows else NOMINAL for n in names(workspace)})
     room = int(REFERENCE.caches.second * BATCH_SHARE)
-    return BATCH_ROWS * max(1, min(BATCH_TIMES, room // max(size, 1)))
+    return least * max(1, min(MOST_BATCH_ROWS // least, room // max(size, 1))), str(rename_dims(dim(rows), own))
 
 
 def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:

@@ -43,7 +43,7 @@ class Slot:
 class Entry:
     """A compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
-    ``tile``: how many rows of the batch are computed at a time, as none depends on another; 0: all at once.
+    ``tile``: how many rows are computed at a time, as none depends on another; 0: all at once. ``rows``: their dim.
     ``extents``: further expressions that a call's dims must not make negative, such as extents of intermediate values.
     ``named``: the results are a dict, as is ``out``. ``refusals``: messages for invalid inputs; the last output, which
     is no result, is the number of one, from 1 on, or 0.
@@ -57,6 +57,7 @@ class Entry:
     split: bool = False
     doc: str = ""
     tile: int = 0
+    rows: str = ""
     extents: tuple[str, ...] = ()
     named: bool = False
     refusals: tuple[str, ...] = ()

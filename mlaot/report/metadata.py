@@ -77,7 +77,7 @@ def metadata_text(program: Program, weights: memoryview) -> str:
 
 def workspace(entry: Entry) -> int:
     """Return the bytes for as many rows as are computed at a time, every other dimension being 1."""
-    return substitute(parse(entry.workspace), Sizes(batch=entry.tile or 1))
+    return substitute(parse(entry.workspace), Sizes({entry.rows: entry.tile}))
 
 
 class Sizes(dict[str, int]):

@@ -4,10 +4,16 @@
 #include "runtime/indices.c"
 #include "runtime/inputs.c"
 
-// Rows of the batch that one run of the kernel computes.
+// The dim of the rows that do not depend on each other.
+static int rows_dim(const Call *call)
+{
+    return -1 - call->entry->rows;
+}
+
+// How many of them one run of the kernel computes.
 static ptrdiff_t rows_at_a_time(const Call *call)
 {
-    const ptrdiff_t rows = call->dim[batch_dim(call)], tile = call->entry->tile;
+    const ptrdiff_t rows = call->dim[rows_dim(call)], tile = call->entry->tile;
     return tile > 0 && tile < rows ? tile : rows;
 }
 
@@ -43,7 +49,7 @@ static int place_inputs(Call *call, const Entry *taker)
     const Entry *entry = call->entry;
     ptrdiff_t dim[DIMS];
     memcpy(dim, call->dim, sizeof dim);
-    dim[batch_dim(call)] = rows_at_a_time(call);
+    dim[rows_dim(call)] = rows_at_a_time(call);
     const int128 workspace = entry->workspace(dim);
     if (workspace > MAX_BYTES) {
         PyErr_NoMemory();
@@ -444,10 +450,10 @@ static int run_tiles(Call *call)
 {
     const Entry *entry = call->entry;
     const int128 work = work_of(call);
-    const ptrdiff_t rows = call->dim[batch_dim(call)], tile = rows_at_a_time(call);
+    const ptrdiff_t rows = call->dim[rows_dim(call)], tile = rows_at_a_time(call);
     ptrdiff_t start = 0;
     do {  // without rows, too: sums over them are 0
-        call->dim[batch_dim(call)] = rows - start < tile ? rows - start : tile;
+        call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
         unlock_state(call->model);
@@ -462,8 +468,8 @@ static int run_tiles(Call *call)
         }
         for (int i = 0; i < entry->inputs + entry->outputs && tile < rows; i++) {
             const Port *port = &entry->ports[i];
-            const bool is_batch = port->rank > 0 && port->shape[0] == TABLE_OF(call)->batch;
-            ptrdiff_t bytes = is_batch ? DTYPES[port->dtype].size * tile : 0;
+            const bool has_rows = port->rank > 0 && port->shape[0] == entry->rows;
+            ptrdiff_t bytes = has_rows ? DTYPES[port->dtype].size * tile : 0;
             for (int d = 1; d < port->rank; d++) {
                 bytes *= port_extent(TABLE_OF(call), port, d, call->dim);
             }

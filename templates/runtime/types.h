@@ -81,7 +81,8 @@ typedef struct {
     int held;
 #endif
     int kernel;
-    ptrdiff_t tile;  // rows of the batch at a time; 0: all
+    ptrdiff_t tile;  // rows at a time; 0: all
+    int rows;        // their extent
 #if HAS_REFUSALS
     const char *const *refusals;  // what is wrong where the kernel gives a number, from 1 on; NULL: it gives none
 #endif

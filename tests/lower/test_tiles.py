@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib.util
 import random
 import signal
+from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+import mlaot
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.lower.program import Program
 from mlaot.micrograd import MLP, Value, declare
 from mlaot.settings.options import Options
+
+from .. import projects
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +53,27 @@ def test_tiles_do_not_change_a_bit(program: Program, nn: ModuleType) -> None:
     out = np.full((len(x), 2), np.nan)
     nn.forward(x, out=out)
     assert (out == whole).all()
+
+
+def test_rows_of_any_dim(tmp_path: Path) -> None:
+    """Rows that the declaration shows to be separate, along its own dim, with a number for each row beside them."""
+    n, w = mlaot.dim("n"), np.random.default_rng(1).normal(size=(5, 2000))
+
+    def forward(x: Any, shift: Any) -> Any:
+        scores = np.tanh(x @ w) * shift[:, None]
+        return scores.max(axis=-1), scores[:, ::700]
+
+    forward.__annotations__ = {"x": mlaot.f64[n, 5], "shift": mlaot.f64[n]}
+    declared = mlaot.model(forward)
+    (entry,) = (p.entry for p in compile_model(declared, "rows.nn", Options(isas=("base",))).procedures)
+    module = projects.load(projects.build_module(declared, "rows", tmp_path, ("base",)))
+    count = 2 * entry.tile + 7
+    x, shift = (np.random.default_rng(2).normal(size=size) for size in ((count, 5), (count,)))
+    highest, some = map(np.asarray, module.forward(x, shift))
+    scores = np.tanh(x @ w) * shift[:, None]
+    np.testing.assert_allclose(highest, scores.max(axis=-1), rtol=1e-12)
+    np.testing.assert_allclose(some, scores[:, ::700], rtol=1e-12)
+    assert entry.rows == "n" and 0 < entry.tile < 240
 
 
 def test_an_interrupt_comes_between_tiles(nn: ModuleType) -> None:
