@@ -18,10 +18,10 @@ from mlaot.binding.extents import Extents, expressions
 from mlaot.binding.literals import c_type
 from mlaot.binding.methods import HIDDEN, entry_types, range_lines
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import Dim, names, parse
+from mlaot.ir.dims import Dim, assign, names, parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.lower.identifiers import array_name, c_expression, dim_name, rename_dims
+from mlaot.lower.identifiers import array_name, c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.printing.c_files import public_files
 from mlaot.render import render, template_text, with_runtime
@@ -116,7 +116,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
 
     def given_dims(extent: int | str) -> str:
         absent = names(parse(extent)) - dims.keys()
-        return c_expression(rename_dims(parse(extent), dict.fromkeys(absent, 1)))
+        return c_expression(assign(parse(extent), dict.fromkeys(absent, 1)))
 
     sizes = [f"int64_t {name}" for name in dims.values()]
     arrays = [*inputs, *outputs]

@@ -51,6 +51,12 @@ def uneven(x: mlaot.f64[ROWS, 3], union: mlaot.f64[2 * ROWS - 5], shift: mlaot.f
     return x.sum(1) + shift, union * 2
 
 
+@mlaot.model
+def tall(x: mlaot.f64[mlaot.dim("register"), ROWS, 3], y: mlaot.f64[mlaot.dim("register")]) -> Any:
+    """Rows that do not depend on each other, of a dim whose name C refuses, with a workspace for a few of them."""
+    return np.tanh(x @ np.linspace(-1, 1, 6000).reshape(3, 2000)).max(axis=(1, 2)) * y, x[:, 0]
+
+
 def distance(scores: Any, label: mlaot.i64[BATCH]) -> Any:
     return ((scores - mlaot.one_hot(label, 3)) ** 2).sum(1).mean()
 
@@ -141,6 +147,19 @@ def test_sizes_and_numbers(made: Callable[..., Library]) -> None:
     for bad in (-1, 2, 1 << 41, 1 << 62):
         assert library.workspace("forward", bad) == SIZE_MAX
         assert library.call("forward", x, union, ctypes.c_double(0.5), sums, doubled, sizes=(bad,)) == BAD_SIZE
+
+
+def test_tiles_of_rows(made: Callable[..., Library]) -> None:
+    library = made("tall", tall)
+    module = load(library.path)
+    (entry,) = (p.entry for p in compile_model(tall, "tall.nn", Options(isas=("base",))).procedures)
+    for count in (0, 5, 2 * entry.tile + 3):
+        x, y = rng.normal(size=(count, 2, 3)), rng.normal(size=count)
+        largest, first = guarded(8 * count), guarded(24 * count)
+        assert library.call("forward", x, y, largest, first, sizes=(count, 2)) == OK
+        assert [largest.tobytes(), first.tobytes()] == [memoryview(a).tobytes() for a in module.forward(x, y)]
+        np.testing.assert_array_equal(first.view(np.float64).reshape(count, 3), x[:, 0])
+    assert entry.rows == "register" and library.workspace("forward", 10**6, 2) < 10**8
 
 
 def test_training(made: Callable[..., Library]) -> None:
