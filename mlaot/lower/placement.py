@@ -16,7 +16,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
 from mlaot.ops.sorting import argsort, sort
-from mlaot.ops.views import Part
+from mlaot.ops.views import Part, reshape_parts
 from mlaot.schedule.tuning import SCATTERED_ELEMENTS
 
 Stores = dict[Node, list[Buffer]]
@@ -44,7 +44,9 @@ def place_parts(
     places: dict[Node, dict[int, Buffer]] = {}
     for i, target in enumerate(node.op.parts(node, buffer.strides)):
         base, part = base_of(node.arg(i)), _behind_views(node.arg(i), _part(buffer, node.arg(i), target))
-        if part is None or base not in group_of or base in fixed | merged or not base.type.rank:
+        if part is None or base not in group_of or base in fixed or not base.type.rank:
+            continue
+        if base in merged and any(reader is not node for reader in read[base]):
             continue
         is_single = group_of[base].kind == "single"
         if (node.op is ew.copy or (is_single and base.op is not st.fold)) and read[base] != [node]:
@@ -92,6 +94,12 @@ def _behind_views(node: Node, buffer: Buffer) -> Buffer | None:
         if node.op.axes is None:
             return None
         inner, axes = node.arg(0), node.op.axes.of(node)
+        if node.op is st.reshape:
+            parts = reshape_parts(node, buffer.strides)
+            if not parts:
+                return None
+            buffer, node = part_buffer(buffer, inner.type.shape, parts[0].strides, 0, dense=True), inner
+            continue
         (labels,) = axes.args
         new = [d for label, d in zip(axes.result, node.type.shape, strict=True) if label not in labels]
         if axes.whole or any(d != 1 for d in new):

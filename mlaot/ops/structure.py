@@ -26,6 +26,7 @@ from mlaot.ops.views import (
     element_view,
     fold_parts,
     pad_parts,
+    reshape_parts,
     reshape_view,
     slice_view,
     stack_parts,
@@ -97,6 +98,7 @@ reshape: Op = Op(
     moves=True,
     view=reshape_view,
     linear=True,
+    parts=reshape_parts,
     nest=reshape_nest,
     doc="another shape, the same elements in row-major order",
 )

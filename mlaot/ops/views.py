@@ -75,6 +75,23 @@ def reshape_view(node: Node, inner: Strides) -> View:
     return View(tuple(strides), whole=whole)
 
 
+def reshape_parts(node: Node, outer: Strides) -> list[Part]:
+    """Return where the argument lies in the result; nothing where several axes that it has as one lie with gaps."""
+    source, target = node.arg(0).type.shape, node.type.shape
+    strides: list[Dim] = [0] * len(source)
+    groups = regroup(source, target)
+    for before, after in groups or ():
+        step = end = outer[after[-1]]
+        for axis in reversed(after):
+            if outer[axis] != end:
+                return []
+            end = end * target[axis]
+        for axis in reversed(before):
+            strides[axis] = step
+            step = step * source[axis]
+    return [] if groups is None else [Part(tuple(strides))]
+
+
 def copy_parts(node: Node, outer: Strides) -> list[Part]:
     return [Part(tuple(outer), gapless=False)]
 

@@ -34,6 +34,7 @@ from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.algebra.softplus import softplus
 from mlaot.passes.algebra.sorted_values import sorted_values
 from mlaot.passes.algebra.sparse_products import sparse_products
+from mlaot.passes.algebra.sums_of_parts import sums_of_parts
 from mlaot.passes.algebra.transposed_convolution import transposed_convolution
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.passes.base import Pass, check_order
@@ -80,7 +81,7 @@ RAISING: Passes = (
 ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
 # Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
 PRODUCTS: Passes = (
-    *(contract, pairwise, hoist_invariants, dead_code, transposed_convolution, contract),
+    *(sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, split_batches, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
     *(quotient_gradients, common_factors),
 )

@@ -36,11 +36,11 @@ RESHAPES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
     "split of the last axis of an input": (F32[N, 6], lambda x: np.exp(x.reshape(N, 2, 3)), 0),
     "merge of whole rows": (F32[N, 3, 16], lambda x: np.exp(total(x).reshape(N, 48)), 0),
     "merge of rows of a page": (F32[N, 3, 1024], lambda x: np.exp(total(x).reshape(N, 3072)), 0),
-    "merge of padded rows": (F32[N, 3, 10], lambda x: np.exp(total(x).reshape(N, 30)), 1),
+    "merge of padded rows": (F32[N, 3, 10], lambda x: np.exp(total(x).reshape(N, 30)), 0),
     "merge of short rows": (F32[N, 3, 5], lambda x: np.exp(total(x).reshape(N, 15)), 0),
     "merge before the rows": (F64[N, 3, 10], lambda x: np.exp(total(x).reshape(N * 3, 10)), 0),
     "merge of an input": (F32[N, 3, 16], lambda x: np.exp(x.reshape(N, 48)), 0),
-    "merge of a transpose": (F32[N, 16, 16], lambda x: np.exp(total(x).transpose(0, 2, 1).reshape(N, 256)), 1),
+    "merge of a transpose": (F32[N, 16, 16], lambda x: np.exp(total(x).transpose(0, 2, 1).reshape(N, 256)), 0),
     "other groups": (F32[N, 4, 48], lambda x: np.exp(total(x).reshape(N, 6, 32)), 0),
     "split and merge": (F32[N, 2, 3, 20], lambda x: np.exp(total(x).reshape(N, 6, 4, 5)), 0),
     "axes of one element": (F32[N, 1, 20], lambda x: np.exp(total(x).reshape(N, 20, 1)), 0),
@@ -137,7 +137,15 @@ COPIES: dict[str, Callable[[Any, Any], Any]] = {
     "padded": lambda y, z: np.pad(y, ((1, 2), (0, 0))) + 0 * z[:1],
     "with an axis of one element": lambda y, z: np.concatenate([y[:, None], z[:, None]], axis=1),
     "transposed": lambda y, z: np.concatenate([y.T, z.T]),
+    "of merged axes": lambda y, z: np.concatenate([turned(y).reshape(-1, 24), z], axis=1),
+    "of split axes": lambda y, z: np.concatenate([turned(y), turned(z)], axis=1),
+    "of rows cut in two": lambda y, z: np.concatenate([y.reshape(-1, 12), z.reshape(-1, 12)], axis=1),
 }
+
+
+def turned(x: Any) -> Any:
+    """Rows of 24 as matrices of 4 by 6, transposed."""
+    return x.reshape(-1, 4, 6).swapaxes(1, 2)
 
 
 @pytest.mark.parametrize("name", COPIES)
