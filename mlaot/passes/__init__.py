@@ -26,6 +26,7 @@ from mlaot.passes.algebra.fold_constants import fold_constants
 from mlaot.passes.algebra.hoist_invariants import hoist_invariants
 from mlaot.passes.algebra.index_ranges import index_ranges
 from mlaot.passes.algebra.legalize import legalize
+from mlaot.passes.algebra.nested_choices import nested_choices
 from mlaot.passes.algebra.pairwise import pairwise
 from mlaot.passes.algebra.port_dtypes import port_dtypes
 from mlaot.passes.algebra.quotient_gradients import quotient_gradients
@@ -81,7 +82,7 @@ RAISING: Passes = (
 ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
 # Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
 PRODUCTS: Passes = (
-    *(sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution, contract),
+    *(nested_choices, sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution, contract),
     *(concat_products, split_batches, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
     *(quotient_gradients, common_factors),
 )
