@@ -16,7 +16,7 @@ from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
 from mlaot.lower.program import ExtensionModule, Program, Slot
 from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
-from mlaot.nest.statements import Nest, Point, Run, RunRounds
+from mlaot.nest.statements import Nest, Point, Run, RunRange, RunRounds
 from mlaot.ops import OPS
 from mlaot.ops.random import threefry
 from mlaot.printing.entries import entries
@@ -170,6 +170,18 @@ class _Entry(Compiler):
                 own = np.full(size(names), GUARD, np.uint8)
                 pointers = [*names["p"][: s.own - 1], np.zeros(0, np.uint8), own]
                 task({"p": pointers, "@dim": numbers, **dict(zip(RANGE, (begin, begin + 1), strict=True))})
+
+        return run
+
+    def runrange_(self, s: RunRange) -> Execute:
+        task = self.interpreter.compile_entry(self.interpreter.callees[s.function])
+        extent, dims = self.expression(s.extent), [self.expression(d) for d in s.dims]
+
+        def run(names: Names) -> None:
+            numbers, end = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"], extent(names)
+            for begin in reversed(range(0, end, s.step)):
+                part = zip(RANGE, (begin, min(begin + s.step, end)), strict=True)
+                task({"p": names["p"], "@dim": numbers, **dict(part)})
 
         return run
 

@@ -136,10 +136,11 @@ class _Packing:
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:
     """Return the first and the last kernel that uses each work buffer, in order of first use.
 
-    A buffer that is also used outside of a loop, or carried from one round to the next, lives as long as the loop.
+    A buffer that is also used outside of a loop, or carried from one round to the next, lives as long as the loop. So
+    do all of a loop whose rows threads share: each thread is at a round and a kernel of its own.
     """
     uses: dict[Buffer, list[int]] = {}
-    spans: list[tuple[int, int, set[Buffer]]] = []
+    spans: list[tuple[int, int, set[Buffer], bool]] = []
     position = 0
 
     def use(params: Iterable[Param]) -> None:
@@ -160,7 +161,7 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
                 walk(step.tested)
                 use(() if step.condition is None else (step.condition,))
                 walk(step.steps)
-                spans.append((start, position, set(step.carried)))
+                spans.append((start, position, set(step.carried), bool(step.rows)))
             else:
                 use(step.params)
                 position += 1
@@ -168,10 +169,10 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
     walk(steps)
     first = {buffer: min(at) for buffer, at in uses.items()}
     last = {buffer: max(at) for buffer, at in uses.items()}
-    for start, end, carried in spans:  # inner loops come before the loops around them
+    for start, end, carried, is_shared in spans:  # inner loops come before the loops around them
         for buffer in uses:
             touched = first[buffer] <= end and last[buffer] >= start
-            if touched and (buffer in carried or first[buffer] < start or last[buffer] >= end):
+            if touched and (is_shared or buffer in carried or first[buffer] < start or last[buffer] >= end):
                 first[buffer], last[buffer] = min(first[buffer], start), max(last[buffer], end)
     return first, last
 

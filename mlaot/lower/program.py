@@ -245,7 +245,9 @@ class Loop:
     """Run ``steps`` at most ``extent`` times, while the truth value behind ``condition`` holds, if there is one.
 
     ``tested``: the steps that compute the condition. ``carried``: buffers whose contents one round leaves for the next.
-    ``private``: threads may share the rounds if each of them has this buffer for itself.
+    ``private``: threads may share the rounds if each of them has this buffer for itself. ``rows``: the dim along which
+    every round computes separate rows, so that threads may share these for all rounds at once; its buffers then live as
+    long as the loop.
     """
 
     variable: str
@@ -256,6 +258,7 @@ class Loop:
     carried: tuple[Buffer, ...]
     doc: tuple[str, ...] = ()
     private: Buffer | None = None
+    rows: str = ""
 
     @property
     def inner(self) -> tuple[Step, ...]:

@@ -17,8 +17,9 @@ from mlaot.lower.layout import Access, is_row_major, slice_buffer, undo_reshape,
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_buffer, place_parts, readers_by_value
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps
+from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps, kernels_of
 from mlaot.lower.rows import needs_buffer, rows_kernel
+from mlaot.lower.separate_rows import rows_of_loop
 from mlaot.lower.single import single_kernel
 from mlaot.lower.sparse import sparse_kernel
 from mlaot.lower.storage import Storage
@@ -30,6 +31,7 @@ from mlaot.ops.control import cond, scan, while_
 from mlaot.ops.kinds import base_of, is_view, merges, merges_rows, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
+from mlaot.schedule.tuning import SHARED_KERNELS
 
 Fused = tuple[list[Group], dict[Node, Group]]
 Ordered = list[tuple[Group, Step]]
@@ -427,8 +429,16 @@ def _loop(
     copies = [copy_kernel(Access(carry.next, carry.next.strides), carry.now) for carry in carries if carry.is_copied]
     carried = tuple(dict.fromkeys(b.root for carry in carries for b in (carry.now, carry.next) if not carry.is_copied))
     carried += tuple(carry.now.root for carry in carries if carry.is_copied)
-    loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *copies), carried, c.doc())
+    rows = _rows(c, (*steps, *copies)) if condition is None else ""
+    loop = Loop(f"round{c.depth}", extent, tested, condition, (*steps, *copies), carried, c.doc(), rows=rows)
     return Steps((*before, loop, *after))
+
+
+def _rows(c: _ControlFlow, steps: Sequence[Step]) -> str:
+    """Return the dim along which a scan computes separate rows, by a few kernels; empty if there is none."""
+    attrs = c.node.attrs
+    are_few = len([*kernels_of(steps)]) <= SHARED_KERNELS and not any(isinstance(s, Loop | Branch) for s in steps)
+    return (rows_of_loop(attrs["body"].graph, attrs["carries"], attrs["consts"]) or "") if are_few else ""
 
 
 def _scan(c: _ControlFlow) -> Step:

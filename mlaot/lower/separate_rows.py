@@ -1,4 +1,4 @@
-"""Along which dim no row of an entry's results depends on another row, so that they are computed some at a time.
+"""Along which dim no row of a result depends on another row: an entry computes some at a time, threads share a loop's.
 
     x : f32[batch,784]          batch: the first axis of every array that has it, and no op
     y = softmax(x @ w + b)      sums, sorts or moves along it, or asks where a row is
@@ -8,9 +8,9 @@ The values between two kernels of a part of the rows then stay in the cache, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from mlaot.ir import Graph, Node
+from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import Expr, dim, names
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ir.types import TupleType
@@ -20,30 +20,57 @@ from mlaot.transforms.batch import draws
 
 
 def separate_rows(graph: Graph) -> str | None:
-    """Return the named dim along which the rows are separate; None where there is none."""
-    firsts = [names(node.type.shape[0]) for node in graph.inputs.values() if node.type.shape]
-    return next((name for name in sorted(frozenset().union(*firsts)) if _are_separate(graph, name)), None)
+    """Return the named dim along which the rows of an entry are separate, the first axis of each array that has it."""
+    inputs = {key: node.type for key, node in graph.inputs.items()}
+    for name in _names(type_.shape[:1] for type_ in inputs.values()):
+        axes = axes_of_rows(graph, name, [0] * len(inputs))
+        if axes is not None and not graph.writes and all(axes.get(n.find()) == 0 for n in graph.outputs.values()):
+            return name
+    return None
 
 
-def _are_separate(graph: Graph, name: str) -> bool:
-    """Tell whether every value has rows along one axis, each made of the same row of other values, or has none."""
-    at = {node: 0 for node in graph.inputs.values() if node.type.shape[:1] == (dim(name),)}  # the axis of the rows
+def rows_of_loop(body: Graph, carries: int, first: int) -> str | None:
+    """Return the named dim along which a loop computes separate rows, from its first round to its last.
+
+    Of the body's inputs, so many ``carries`` from number ``first`` on are its first outputs in the round before.
+    """
+    types, outputs = [node.type for node in body.inputs.values()], [node.find() for node in body.outputs.values()]
+    for name in _names(type_.shape for type_ in types):
+        at = [next((i for i, extent in enumerate(t.shape) if extent == dim(name)), 0) for t in types]
+        axes = axes_of_rows(body, name, at)
+        starts = at[first : first + carries]
+        if axes is not None and all(axes.get(n) == axis for n, axis in zip(outputs, starts, strict=False)):
+            return name if all(n in axes for n in outputs) else None
+    return None
+
+
+def _names(shapes: Iterable[Sequence[Dim]]) -> list[str]:
+    return sorted({name for shape in shapes for extent in shape for name in names(extent)})
+
+
+def axes_of_rows(graph: Graph, name: str, starts: Sequence[int]) -> dict[Node, int] | None:
+    """Return the axis of the rows along a dim for each value that has them, of the inputs ``starts``.
+
+    None where a row is made of other rows, or of what depends on how many there are.
+    """
+    first = zip(graph.inputs.values(), starts, strict=True)
+    at = {node: axis for node, axis in first if node.type.shape[axis : axis + 1] == (dim(name),)}
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
         axes = [axis for type_ in types for axis, extent in enumerate(type_.shape) if name in names(extent)]
         args = [a.find() for a in node.args]
         if not axes:
             if any(a in at for a in args) or any(_asks_for(name, value) for value in node.attrs.values()):
-                return False
+                return None
         elif node in graph.inputs.values():
-            if axes != [0] or node not in at:
-                return False
+            if axes != [at.get(node)]:
+                return None
         else:
             is_plain = len(axes) == 1 == len(types) and types[0].shape[axes[0]] == dim(name)
             if not is_plain or not _keeps_rows(node, args, axes[0], at):
-                return False
+                return None
             at[node] = axes[0]
-    return not graph.writes and all(at.get(node.find()) == 0 for node in graph.outputs.values())
+    return at
 
 
 def _keeps_rows(node: Node, args: Sequence[Node], axis: int, at: Mapping[Node, int]) -> bool:

@@ -236,6 +236,20 @@ class RunRounds:
     bytes: Expr
 
 
+@dataclass(frozen=True, slots=True)
+class RunRange:
+    """Run a function on a range of rows that threads share, a part of a multiple of ``step`` rows for each.
+
+    ``dims``: the numbers that the function gets; empty if they are those of the call. ``work``: operations of one row.
+    """
+
+    function: str
+    dims: tuple[Expr, ...]
+    extent: Expr
+    step: int
+    work: Expr
+
+
 OfKernels = (
     Let
     | Mutable
@@ -254,7 +268,7 @@ OfKernels = (
     | Prefetch
     | Break
 )
-OfEntries = Point | Run | RunRounds
+OfEntries = Point | Run | RunRounds | RunRange
 Statement = OfKernels | OfEntries
 Body = tuple[Statement, ...]
 
@@ -350,6 +364,7 @@ EXPRESSIONS: Mapping[type[Statement], tuple[str, ...]] = {
     Sort: ("place", "index", "step", "count", "low", "high"),
     **dict.fromkeys((Slice, Prefetch), ("index",)),
     RunRounds: ("extent", "offset", "bytes"),
+    RunRange: ("extent", "work"),
 }
 ARRAYS: Mapping[type[Statement], tuple[str, ...]] = {
     **dict.fromkeys((Store, Prefetch), ("array",)),
@@ -376,7 +391,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
         return (Index(statement.offset),)
     if isinstance(statement, Run):
         return *[start for _, start in statement.arrays], *statement.numbers
-    return (*statement.dims, *result) if isinstance(statement, RunRounds) else result
+    return (*statement.dims, *result) if isinstance(statement, RunRounds | RunRange) else result
 
 
 def bodies(statement: Statement) -> tuple[Body, ...]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import lcm
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
-from mlaot.ir.dims import dim, names
+from mlaot.ir.dims import dim, names, product
 from mlaot.lower.builder import elements
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps
+from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps, kernels_of
 from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
 from mlaot.nest.statements import (
     Body,
@@ -23,6 +24,7 @@ from mlaot.nest.statements import (
     Nest,
     Point,
     Run,
+    RunRange,
     RunRounds,
     Statement,
     free_variables,
@@ -30,7 +32,7 @@ from mlaot.nest.statements import (
     loop,
     walk,
 )
-from mlaot.printing.functions import Function, Functions, identifier
+from mlaot.printing.functions import Function, Functions, RowsPart, identifier
 from mlaot.printing.printer import Printed, print_entry
 from mlaot.schedule.parallel import RANGE
 
@@ -57,7 +59,8 @@ def entries(module: ExtensionModule, procedure: Procedure, prefix: str, function
 class _Context:
     """The context of steps: the entry, and the variables of the loops around them.
 
-    ``own``: in a function that threads run, the work buffer of which each of them has one.
+    ``own``: in a function that threads run, the work buffer of which each of them has one. ``parts``: in a function of
+    a range of rows, what runs each kernel there, by its id.
     """
 
     module: ExtensionModule
@@ -68,14 +71,17 @@ class _Context:
     own: Buffer | None = None
     points: dict[tuple[int, str], Point] = field(default_factory=dict)  # by the id of their buffers, and dtype
     names: set[str] = field(default_factory=set)
+    parts: dict[int, RowsPart] = field(default_factory=dict)
 
     @property
     def pointers(self) -> int:
         """How many pointers an entry gets for its inputs and outputs."""
         return len(self.procedure.entry.inputs) + len(self.procedure.entry.outputs)
 
-    def function(self, steps: Iterable[Step], around: Loop | None = None) -> tuple[Printed, Nest]:
-        """Return a function of some steps, of a range of the rounds of ``around`` if that is a loop."""
+    def function(
+        self, steps: Iterable[Step], around: Loop | None = None, *, of_rows: bool = False
+    ) -> tuple[Printed, Nest]:
+        """Return a function of some steps, of a range of the rounds of ``around`` if that is a loop, or ``of_rows``."""
         inside = replace(self, variables=(*self.variables, *([around.variable] if around else [])))
         body = _statements(steps, inside)
         if around is not None:
@@ -85,12 +91,12 @@ class _Context:
         used = free_variables([*points, *body])
         dims = (*self.module.c_dims, *self.variables)
         lets = tuple(Let(index_var(d), DIMS[i]) for i, d in enumerate(dims) if d in used)
-        rounds = [s for s in walk(body) if isinstance(s, RunRounds)]
-        needs_threads = any(isinstance(s, RunRounds) or (isinstance(s, Run) and s.is_shared) for s in walk(body))
+        rounds = [s for s in walk(body) if isinstance(s, RunRounds | RunRange)]
+        needs_threads = bool(rounds) or any(isinstance(s, Run) and s.is_shared for s in walk(body))
         statements = (*lets, *points, *body)
         printed = print_entry(
             statements,
-            ranged=around is not None,
+            ranged=around is not None or of_rows,
             threads=self.pointers + THREADS if needs_threads else None,
             unused=[
                 *([] if points or needs_threads else ["p"]),
@@ -161,7 +167,7 @@ def _statement(step: Step, context: _Context) -> Body:
         return _statements(step.inner, context)
     if isinstance(step, Loop):
         work = work_of_round(step)
-        return (_loop(step, context) if work is None else _rounds(step, work, context),)
+        return _loop_or_rows(step, context) if work is None else (_rounds(step, work, context),)
     if isinstance(step, Branch):
         then, otherwise = (_statements(steps, context) for steps in (step.then, step.otherwise))
         return (If(_truth(step.condition, context), then, otherwise),)
@@ -171,11 +177,15 @@ def _statement(step: Step, context: _Context) -> Body:
 
 def _run(kernel: Kernel, context: _Context) -> Run:
     """Return the call of a kernel."""
-    callee = context.functions.callee(kernel, in_task=context.own is not None)
     arrays = tuple(
         (array, Index(start)) for array, start in (context.address(p.buffer, kernel.origin) for p in kernel.params)
     )
     _, sizes = kernel.sized
+    part = context.parts.get(id(kernel))
+    if part is not None:
+        own = [dim(name) * part.count for name in RANGE]
+        return Run(part.name, arrays, tuple(map(Index, (*[sizes.get(d, dim(d)) for d in part.dims], *own))))
+    callee = context.functions.callee(kernel, in_task=context.own is not None)
     dims = tuple(Index(sizes.get(d, dim(d))) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
     return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin))
@@ -198,6 +208,24 @@ def _loop(step: Loop, context: _Context) -> Statement:
     if step.condition is not None:
         body = (*body, If(Call("not", (_truth(step.condition, context),), BOOL), (Break(),)))
     return loop(step.variable, step.extent, (*body, *_statements(step.steps, inside)))
+
+
+def _loop_or_rows(step: Loop, context: _Context) -> Body:
+    """Return a loop; where its rows are separate and many, the call of a function that runs all rounds on a part."""
+    own = _loop(step, context)
+    if not step.rows or context.own is not None or context.parts:
+        return (own,)
+    parts = {id(k): context.functions.part_of_rows(k, step.rows) for k in kernels_of(step.steps)}
+    found = {key: part for key, part in parts.items() if part is not None}
+    if len(found) < len(parts):
+        return (own,)
+    rows, multiple = dim(step.rows), lcm(*[part.step for part in found.values()])
+    inside = replace(context, points={}, names=set(), parts=found)
+    name = context.functions.task("rows", *inside.function([step], of_rows=True))
+    dims = tuple(Index(dim(d)) for d in (*context.module.c_dims, *context.variables)) if context.variables else ()
+    work = sum((part.loop.work * part.count for part in found.values()), start=0 * rows)
+    share = RunRange(name, dims, Index(rows), multiple, Index(product((step.extent, work))))
+    return (If(Call("ge", (Index(rows), Index(2 * multiple)), BOOL), (share,), (own,)),)
 
 
 def _rounds(step: Loop, work: int, context: _Context) -> RunRounds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import gcd
 
 from mlaot.ir.dims import dim, names, substitute
 from mlaot.lower.program import Kernel
@@ -13,7 +14,7 @@ from mlaot.printing.printer import Printed, print_caller, print_nest, print_part
 from mlaot.schedule.collapse import ELEMENTS
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.nests import schedule_nest
-from mlaot.schedule.parallel import RANGE, SharedLoop, part_of_range, shared_loop
+from mlaot.schedule.parallel import RANGE, SharedLoop, loop_over_rows, part_of_range, shared_loop
 from mlaot.schedule.tuning import SHARED_ELEMENTS
 
 LOOPS = ("rows", "loops", "plain", "winograd")  # kinds that say nothing of what a kernel does
@@ -51,6 +52,21 @@ class Callee:
     name: str
     dims: tuple[str, ...]
     is_shared: bool
+
+
+@dataclass(frozen=True)
+class RowsPart:
+    """The function that runs a kernel on a range of rows; a row has ``count`` rounds of ``loop``."""
+
+    name: str
+    dims: tuple[str, ...]
+    loop: SharedLoop
+    count: int
+
+    @property
+    def step(self) -> int:
+        """Rows of which a range must be a multiple."""
+        return self.loop.step // gcd(self.loop.step, self.count)
 
 
 class Functions:
@@ -113,6 +129,22 @@ class Functions:
             printed = print_caller(task, part, dims, sizes, shared)
             self.tasks.append(Function(caller, printed, part, dims, shares=Shares(name, sizes, shared)))
         return Callee(caller, dims, is_shared=True)
+
+    def part_of_rows(self, kernel: Kernel, rows: str) -> RowsPart | None:
+        """Return the function that runs a kernel on a range of the rows along a dim; None where it cannot be cut so."""
+        nest, _ = kernel.sized
+        written = {a.name: p.buffer for a, p in zip(nest.params, kernel.params, strict=True) if p.written}
+        axes = {name: [i for i, d in enumerate(b.shape) if rows in names(d)] for name, b in written.items()}
+        if any(len(at) != 1 or written[name].shape[at[0]] != dim(rows) for name, at in axes.items()):
+            return None
+        nest = self.schedule(nest, self.machine)
+        found = loop_over_rows(nest, rows, {name: written[name].strides[at[0]] for name, at in axes.items()})
+        if found is None:
+            return None
+        part = part_of_range(nest, found[0])
+        content, free = canonical(part)
+        dims = tuple(d for d in free if d not in RANGE)
+        return RowsPart(self._kernel(kernel, part, content, (*dims, *RANGE), "_part"), dims, *found)
 
     def _kernel(self, kernel: Kernel, nest: Nest, content: object, dims: tuple[str, ...], part: str = "") -> str:
         """Return the name of the function of a kernel's nest."""

@@ -13,10 +13,10 @@ Loops one in the other may have one range, whose places are counted as if they w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mlaot.ir.dims import NOMINAL, Dim, dim, names, product
+from mlaot.ir.dims import NOMINAL, Dim, dim, names, product, step_of
 from mlaot.nest.expressions import INDEX, Call, Index, Var, least
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import (
@@ -25,9 +25,11 @@ from mlaot.nest.statements import (
     Body,
     For,
     If,
+    Invoke,
     Let,
     Mutable,
     Nest,
+    Sort,
     Statement,
     Store,
     bodies,
@@ -85,6 +87,30 @@ def shared_loop(nest: Nest) -> SharedLoop | None:
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
     return None if is_short or chosen.work * chosen.step < LIGHT_OPERATIONS else chosen
+
+
+def loop_over_rows(nest: Nest, rows: str, strides: Mapping[str, Dim]) -> tuple[SharedLoop, int] | None:
+    """Return the loop of ``nest`` over the rows along a dim, and how many of its rounds a row has.
+
+    ``strides``: how many elements a row is from the next one in each array that the nest writes.
+    """
+    stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.array.name in strides]
+    if any(isinstance(s, Invoke | Sort) and s.target.name in strides for s in walk(nest.body)):
+        return None
+    for shared, _ in _shareable_loops(nest.body):
+        steps = [s.step for s in walk(nest.body) if isinstance(s, For) and s.var.name == shared.variable]
+        count = step_of(shared.extent, rows)
+        if not isinstance(count, int) or count <= 0:
+            continue
+        rest = shared.extent + dim(rows) * -count  # below 0 where the last round of whole vectors ends with the rows
+        is_whole = rest == 0 or (isinstance(rest, int) and 0 < -rest < max(steps) and count % max(steps) == 0)
+        is_row = all(
+            isinstance(s.index, Index) and step_of(s.index.value, shared.variable) * count == strides[s.array.name]
+            for s in stores
+        )
+        if is_whole and is_row:
+            return shared, count
+    return None
 
 
 def _shareable_loops(body: Body) -> Iterator[tuple[SharedLoop, SharedLoop | None]]:

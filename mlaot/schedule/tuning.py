@@ -197,6 +197,9 @@ SHARED_ELEMENTS = SHARED_OPERATIONS // 8
 LIGHT_OPERATIONS = 100
 # Operations of vectors' lanes that one statement on a number counts as. Not measured.
 SCALAR_OPERATIONS = 8
+# Kernels of a round of a loop, at most, of which threads share the rows for all rounds: what all of them write is kept
+# apart in the workspace. Not measured.
+SHARED_KERNELS = 12
 # Rounds from which on threads get even shares: of a loop, of a loop over tiles, of a loop over kernels. Not measured.
 SHARED_ROUNDS = 16
 SHARED_TILES = 6

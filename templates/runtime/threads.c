@@ -226,11 +226,13 @@ static void change_state(Helper *helper, int state)
 }
 
 // Run a task on [0, extent) in parts of whole steps. Which thread computes which part makes no difference to the result.
+// work: operations of one round; below 0, those of one that threads share in as few parts as there are threads.
 static void share_parts(Threads *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
                         ptrdiff_t step, ptrdiff_t work, int own, ptrdiff_t bytes)
 {
-    const ptrdiff_t least = LEAST_WORK / (step * (work > 0 ? work : 1)) + 1;
-    const ptrdiff_t fair = extent / (step * PARTS * (threads->count + 1));
+    const ptrdiff_t least = LEAST_WORK / (step * (work > 0 ? work : work < 0 ? -work : 1)) + 1;
+    const ptrdiff_t parts = (work < 0 ? 1 : PARTS) * (threads->count + 1);
+    const ptrdiff_t fair = work < 0 ? (extent - 1) / (step * parts) + 1 : extent / (step * parts);
     const ptrdiff_t part = step * (fair > least ? fair : least);
     if (part >= extent || atomic_exchange(&threads->busy, true)) {
         task(p, dim, 0, extent);

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import mlaot
 from mlaot.generate import compile_model
+from mlaot.ir.dims import substitute
 from mlaot.lower.parallel import work_of_round
 from mlaot.lower.program import Kernel, Loop, Program, Step, Steps
 from mlaot.nest.expressions import Index
@@ -37,6 +39,7 @@ def weights(*shape: int) -> Array:
 
 
 WIDE, NARROW, KERNEL = weights(96, 320), weights(320, 10), weights(40, 8, 3, 3)
+BACK = weights(320, 96)
 TAPS = weights(32, 32, 3, 3)
 
 
@@ -79,7 +82,8 @@ def attention(q: mlaot.f32[batch, 20, 33, 16], k: mlaot.f32[batch, 20, 33, 16]) 
 @mlaot.model
 def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
     def step(h: Any, now: Any) -> Any:
-        h = np.tanh(h @ WIDE[:, :96] + now)
+        wide = np.maximum(h @ WIDE, 0)
+        h = np.tanh(mlaot.cumsum(wide, axis=1) @ BACK / 99 + now)
         return h, h.sum(-1)
 
     return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), x)
@@ -194,6 +198,49 @@ def test_rounds_whose_kernels_go_along_are_shared() -> None:
     tasks = re.findall(r"^static void rounds\w+\(.*?^}", text, re.MULTILINE | re.DOTALL)
     (task,) = (t for t in tasks if "for (ptrdiff_t round1 = begin; round1 < end; round1++) {" in t)
     assert "threads" not in task and " *)p[6];" in task
+
+
+def test_rows_of_a_loop_are_shared() -> None:
+    """For all rounds at once, where there are rows for two threads; no buffer of the loop lies in another's place."""
+    procedure = next(p for p in program("recurrent").procedures if p.entry.name == "forward")
+    (found,) = loops_of(procedure.steps)
+    assert found.rows == "batch"
+    text = kernels_file(program("recurrent"), "nn", MACHINES["v3"])
+    (shared_rows,) = re.findall(
+        r"if \(batch >= (\d+)\) \{\n +share\(threads, rows_v3, p, dim, batch, (\d+), -.*\);", text
+    )
+    assert int(shared_rows[0]) == 2 * int(shared_rows[1])
+    (task,) = re.findall(r"^static void rows_v3\(.*?^}", text, re.MULTILINE | re.DOTALL)
+    assert task.count("begin, end);") == len(found.steps) and "share" not in task
+    offsets = {id(buffer): offset for buffer, offset in procedure.offsets}
+    roots = {id(p.buffer.root): p.buffer.root for p in found.params if p.buffer.root.where == "work"}
+    sizes = {"batch": 8, "n": 4, "n_n": 4}
+    places = sorted((substitute(offsets[key], sizes), substitute(root.bytes, sizes)) for key, root in roots.items())
+    assert len(places) > 1 and all(a + size <= b for (a, size), (b, _) in pairwise(places))
+
+
+def test_rows_that_need_each_other_are_not_shared() -> None:
+    def over_batch(h: Any, now: Any) -> Any:
+        return h - h.mean(axis=0) + now, ()
+
+    def counted(carry: Any, now: Any) -> Any:
+        h, count = carry
+        return (np.tanh(h @ WIDE[:, :96] * count) + now, count + 1), ()
+
+    def turned(h: Any, now: Any) -> Any:
+        return np.tanh(h @ WIDE[:, :96])[::-1] + now, ()
+
+    def loop(step: Any, *others: Any) -> Any:
+        @mlaot.model
+        def model(x: mlaot.f32[n, batch, 96]) -> Any:
+            start = mlaot.zeros((batch, 96), "float32")
+            return mlaot.scan(step, (start, *others) if others else start, x)[0]
+
+        return model
+
+    for model in (loop(over_batch), loop(turned), loop(counted, np.float32(1))):
+        (found,) = loops_of(compile_model(model, "m.nn", Options(isas=("base",))).procedures[0].steps)
+        assert found.rows == ""
 
 
 def test_short_work_is_not_shared() -> None:

@@ -50,6 +50,18 @@ def lenet(x: mlaot.f32[batch, 1, 28, 28]) -> Any:
     return F.flatten(F.max_pool2d(F.relu(F.conv2d(h, KERNELS[1])), 2), 1) @ KERNELS[2]
 
 
+@served.entry
+def recurrent(x: mlaot.f32[batch, 256]) -> Any:
+    def step(carry: Any, now: Any) -> Any:
+        h, gate = carry
+        gates = h @ WEIGHTS[0] + np.concatenate([x, x[:, ::-1]], axis=1)
+        gate = mlaot.sigmoid(gates[:, :256]) * gate + now
+        h = np.tanh(gates[:, 256:] * gate)
+        return (h, gate), h.max(axis=1)
+
+    return mlaot.scan(step, (x, x * 0.5), mlaot.arange(20, dtype="float32"))[1]
+
+
 def loss(scores: Any, label: mlaot.i64[batch]) -> Any:
     return F.cross_entropy(scores, label)
 
@@ -102,8 +114,8 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 0, None])
 def test_same_bits(nn: ModuleType, count: int | None) -> None:
-    """Networks, rows and convolutions: one thread's results, to the last bit."""
-    entries = [(nn.forward, X), (nn.normalized, np.tile(X, (40, 1))), (nn.lenet, IMAGES)]
+    """Networks, rows, convolutions and loops: one thread's results, to the last bit."""
+    entries = [(nn.forward, X), (nn.normalized, np.tile(X, (40, 1))), (nn.lenet, IMAGES), (nn.recurrent, X)]
     alone = [bytes(call(x)) for call, x in entries]
     assert nn.set_threads(count) == min(count or CPUS, CPUS)
     for _ in range(20):
