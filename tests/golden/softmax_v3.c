@@ -185,7 +185,7 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
 }
 
 // Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
-// work: operations of one round.
+// work: operations of one round; below 0, those of one that wants as few parts as there are threads.
 INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
                   ptrdiff_t work)
 {

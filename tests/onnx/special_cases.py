@@ -620,7 +620,10 @@ def learning(cases: Cases) -> None:
     vectors = {"support_vectors": [0.5, 1.0, -1.0, 2.0, 0.0, 1.0], "coefficients": [1.0, -0.5], "n_supports": 2}
     for kernel in ("LINEAR", "RBF", "SIGMOID", "POLY"):
         parameters = [0.25, 0.5, 2.0]
-        add("SVMRegressor", x, shapes=[(n, 1)], kernel_type=kernel, kernel_params=parameters, rho=[0.125], **vectors)
+        # The support vectors of a linear kernel are added before anything is multiplied: infinities meet no others.
+        rows = ordinary().reshape(-1, 3) if kernel == "LINEAR" else x
+        options = {"kernel_type": kernel, "kernel_params": parameters, "rho": [0.125], **vectors}
+        add("SVMRegressor", rows, shapes=[(len(rows), 1)], **options)
     classes = {"support_vectors": vectors["support_vectors"], "vectors_per_class": [1, 1], "classlabels_ints": [0, 1]}
     add(
         *("SVMClassifier", ordinary().reshape(-1, 3)),
