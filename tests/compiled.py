@@ -167,17 +167,23 @@ class Runs(Protocol):
 
 
 class Library:
-    """Programs by stem, compiled for one instruction set, by the compiler ``cc``."""
+    """Programs by stem, compiled for one instruction set, by the compiler ``cc``, whose libraries have a ``label``."""
 
     def __init__(
-        self, programs: Mapping[str, Program], isa: str, folder: Path, flags: Sequence[str] = (), cc: str = CC
+        self,
+        programs: Mapping[str, Program],
+        isa: str,
+        folder: Path,
+        flags: Sequence[str] = (),
+        cc: str = CC,
+        label: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.isa = isa
         self.programs = dict(programs)
         self.dims = sorted({d for p in programs.values() for d in p.module.dims})
         self.source = folder / f"graphs_{isa}.c"
-        library = folder / f"graphs_{isa}.so"
+        library = folder / f"graphs_{isa}{label}.so"
         with open(folder / "lock", "w") as lock:  # several test processes may share the folder: the first one compiles
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
@@ -187,9 +193,10 @@ class Library:
         self.library = ctypes.CDLL(str(library))
 
     def _compile(self, library: Path, compiler: Sequence[str]) -> None:
-        self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", MACHINES[self.isa]))
+        if not self.source.exists():  # by another compiler
+            self.source.write_text(kernels_file(joined(self.programs, self.dims), "graphs", MACHINES[self.isa]))
         self.source.with_name("graphs.h").write_text(HEADER)
-        made = self.source.with_suffix(".o")
+        made = library.with_suffix(".o")
         # zig would make a C library of its own for each instruction set to link with.
         for command in (
             [*compiler, *MACHINES[self.isa].flags, "-c", str(self.source), "-o", str(made)],

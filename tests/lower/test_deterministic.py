@@ -238,7 +238,7 @@ def libraries(shared_folder: Path) -> dict[tuple[str, str], Library]:
     """All programs on every path."""
     flags = ("-ffp-contract=off",)
     return {
-        (cc, isa): Library(programs(), isa, shared_folder / f"deterministic_{cc}_{isa}", flags, COMPILERS[cc])
+        (cc, isa): Library(programs(), isa, shared_folder / "deterministic", flags, COMPILERS[cc], f"_{cc}")
         for cc, isa in PATHS
     }
 
