@@ -95,7 +95,8 @@ def loop_over_rows(nest: Nest, rows: str, strides: Mapping[str, Dim]) -> tuple[S
     ``strides``: how many elements a row is from the next one in each array that the nest writes.
     """
     stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.array.name in strides]
-    if any(isinstance(s, Invoke | Sort) and s.target.name in strides for s in walk(nest.body)):
+    others = any(isinstance(s, Invoke | Sort) and s.target.name in strides for s in walk(nest.body))
+    if others or {s.array.name for s in stores} != strides.keys():
         return None
     for shared, _ in _shareable_loops(nest.body):
         steps = [s.step for s in walk(nest.body) if isinstance(s, For) and s.var.name == shared.variable]
