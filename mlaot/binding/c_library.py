@@ -124,6 +124,11 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
     bounds = extents.bounds(entry)
     least = {extents.dims[bound.extent]: bound.least for bound in bounds if bound.extent < len(extents.dims)}
     checked = [extents.all[bound.extent] for bound in bounds if bound.extent >= len(extents.dims)]
+    rows = [
+        (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
+        for i, array in enumerate(arrays)
+        if entry.tile and array.port.shape[:1] == (entry.rows,)
+    ]
     return {
         "name": f"{module.prefix}_{entry.name}",
         "entry": entry.name,
@@ -150,11 +155,8 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         "tile": entry.tile,
         "rows_dim": dim_name(entry.rows) if entry.tile else "",
         "rows_at": extents.dims.index(entry.rows) if entry.tile else 0,
-        "rows": [
-            (i, " * ".join([str(array.itemsize), *(f"({given_dims(extent)})" for extent in array.port.shape[1:])]))
-            for i, array in enumerate(arrays)
-            if entry.tile and array.port.shape[:1] == (entry.rows,)
-        ],
+        "rows": rows,
+        "row_bytes": " + ".join(size for i, size in rows if i >= len(inputs)) or "0",
         "workspace": c_expression(entry.workspace),
         "kernel": kernel_number(module, entry),
     }

@@ -452,7 +452,9 @@ static int run_tiles(Call *call)
     const int128 work = work_of(call);
     const ptrdiff_t rows = call->dim[rows_dim(call)], tile = rows_at_a_time(call);
     ptrdiff_t start = 0;
-    do {  // without rows, too: sums over them are 0
+    bool is_empty;  // what is written has no elements, however many rows
+    do {            // without rows, too: sums over them are 0
+        is_empty = true;
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
@@ -474,9 +476,10 @@ static int run_tiles(Call *call)
                 bytes *= port_extent(TABLE_OF(call), port, d, call->dim);
             }
             call->p[i] += bytes;
+            is_empty &= i < entry->inputs || bytes == 0;
         }
         start += tile;
-    } while (start < rows);
+    } while (start < rows && !is_empty);
     return 0;
 }
 

@@ -9,7 +9,7 @@ That is the gradient of a value that was split: into the gates of a recurrent un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir import Dim, Graph, Node, users
@@ -35,18 +35,9 @@ class _Part:
     low: Dim
     high: Dim
 
-    def added(self, other: _Part) -> _Part | None:
-        """Return the sum with another part at the same place."""
-        if (self.axis, self.low, self.high) != (other.axis, other.low, other.high):
-            return None
-        return replace(self, values=(ew.add(self.value(), other.value()),))
-
-    def joined(self, other: _Part) -> _Part | None:
-        """Return this part with another one that begins where it ends."""
-        end = sum((x.type.shape[self.axis] for x in self.values), start=self.low)
-        if self.axis != other.axis or end != other.low:
-            return None
-        return replace(self, values=(*self.values, *other.values), high=other.high)
+    @property
+    def end(self) -> Dim:
+        return sum((x.type.shape[self.axis] for x in self.values), start=self.low)
 
     def value(self) -> Node:
         return st.concat(*self.values, axis=self.axis) if len(self.values) > 1 else self.values[0]
@@ -67,9 +58,15 @@ def _join_sums(graph: Graph) -> None:
         """Tell whether a node is a term of one sum only."""
         return len(used.get(node, ())) == 1 and node not in kept
 
-    def terms(node: Node) -> Iterator[Node]:
-        for a in (arg.find() for arg in node.args):
-            yield from terms(a) if a.op is ew.add and is_inner(a) else (a,)
+    def terms(node: Node) -> list[Node]:
+        found, stack = list[Node](), [a.find() for a in reversed(node.args)]
+        while stack:
+            term = stack.pop()
+            if term.op is ew.add and is_inner(term):
+                stack += [a.find() for a in reversed(term.args)]
+            else:
+                found.append(term)
+        return found
 
     for node in graph.nodes():
         if node.op is not ew.add or (is_inner(node) and used[node][0].op is ew.add):
@@ -81,7 +78,7 @@ def _join_sums(graph: Graph) -> None:
                 others.append(term)
             else:
                 found.append(part)
-        joined = _combine(_combine(found, _Part.added), _Part.joined)
+        joined = _joined(_added(found))
         if len(joined) < len(found):
             graph.origin = node.origin
             graph.forward(node, _total([*[part.padded() for part in joined], *others]))
@@ -101,13 +98,31 @@ def _part_of(node: Node) -> _Part | None:
     return _Part(values, axis, *pairs[axis])
 
 
-def _combine(parts: Sequence[_Part], both_of: Callable[[_Part, _Part], _Part | None]) -> list[_Part]:
-    """Replace pairs of parts by what they make together, until there are no such pairs."""
-    for i, first in enumerate(parts):
-        for j, second in enumerate(parts):
-            if i != j and (both := both_of(first, second)) is not None:
-                return _combine([both, *[part for k, part in enumerate(parts) if k not in (i, j)]], both_of)
-    return [*parts]
+def _added(parts: Iterable[_Part]) -> list[_Part]:
+    """Add parts at the same place."""
+    found: dict[tuple[int, Dim, Dim], _Part] = {}
+    for part in parts:
+        place = part.axis, part.low, part.high
+        known = found.get(place)
+        found[place] = part if known is None else replace(known, values=(ew.add(known.value(), part.value()),))
+    return [*found.values()]
+
+
+def _joined(parts: Sequence[_Part]) -> list[_Part]:
+    """Join parts that begin where others end; each is in one row of them."""
+    begins: dict[tuple[int, Dim], list[_Part]] = {}
+    for part in parts:
+        begins.setdefault((part.axis, part.low), []).append(part)
+    ends = {(part.axis, part.end) for part in parts}
+    found: list[_Part] = []
+    for first in sorted(parts, key=lambda part: (part.axis, part.low) in ends):
+        row, place = list[_Part](), (first.axis, first.low)
+        while begins.get(place):
+            row.append(begins[place].pop(0))
+            place = first.axis, row[-1].end
+        if row:
+            found.append(replace(row[0], values=tuple(x for part in row for x in part.values), high=row[-1].high))
+    return found
 
 
 def _total(terms: list[Node]) -> Node:

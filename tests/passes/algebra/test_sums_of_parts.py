@@ -72,6 +72,25 @@ def test_parts_at_one_place_are_added() -> None:
     assert count(graph) == {"pad": 0, "add": 1, "concat": 1}
 
 
+def test_parts_that_overlap_stay_apart() -> None:
+    graph = joined(lambda a, b, c: ew.add(ew.add(padded(a, 0, 3), padded(b, 0, 1)), padded(c, 2, 0)), 2, 4, 3)
+    assert count(graph) == {"pad": 1, "add": 1, "concat": 1}
+    graph = joined(lambda a, b, c: ew.add(ew.add(padded(a, 1, 1), padded(b, 1, 0)), padded(c, 1, 1)), 0, 1, 0)
+    assert count(graph)["add"] >= 1
+
+
+def test_many_parts_of_one_value() -> None:
+    """The gradient of a value of which each column was read alone."""
+
+    def columns(*args: Node) -> Node:
+        total = padded(args[0], 0, len(args) - 1)
+        for i, x in enumerate(args[1:], 1):
+            total = ew.add(total, padded(x, i, len(args) - 1 - i))
+        return total
+
+    assert count(joined(columns, *[1] * 1500)) == {"pad": 0, "add": 0, "concat": 1}
+
+
 def test_other_terms_stay() -> None:
     graph = joined(lambda a, b, c: ew.add(padded(a, 0, 2), ew.add(c, padded(b, 2, 0))), 2, 2, 4)
     assert count(graph) == {"pad": 0, "add": 1, "concat": 1}

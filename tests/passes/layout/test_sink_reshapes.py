@@ -216,7 +216,7 @@ def test_normalization_behind_a_depthwise_convolution_is_its_epilogue() -> None:
 
 def test_grouped_convolution_has_its_bias_inside() -> None:
     net = nn.Sequential(nn.Conv2d(8, 16, 3, groups=2), nn.ReLU())
-    assert kernels(programs(net, 2, 8, 9, 9)) == ["contraction", "loops"]
+    assert kernels(programs(net, 2, 8, 9, 9)) == ["contraction"]
 
 
 def test_a_slot_behind_a_reshape_is_written_in_place() -> None:
