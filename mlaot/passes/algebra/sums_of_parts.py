@@ -1,10 +1,11 @@
-"""Join what sums put side by side: zeros around each part are neither stored nor added. Bit-exact but for -0.
+"""Join what sums put side by side: zeros around each part are neither stored nor added. Reassociates further terms.
 
     v1 = pad(a, 0.0, low=(0, 0), high=(0, 8)) : f32[n,12]
     v2 = pad(b, 0.0, low=(0, 4), high=(0, 0)) : f32[n,12]      =>      v3 = concat(a, b, axis=1) : f32[n,12]
     v3 = add(v1, v2)
 
-That is the gradient of a value that was split: into the gates of a recurrent unit, into queries, keys and values.
+That is the gradient of a value that was split: into the gates of a recurrent unit, into queries, keys and values. It is
+bit-exact, but for -0, where nothing else is added.
 """
 
 from __future__ import annotations
