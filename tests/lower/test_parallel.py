@@ -82,9 +82,19 @@ def attention(q: mlaot.f32[batch, 20, 33, 16], k: mlaot.f32[batch, 20, 33, 16]) 
 @mlaot.model
 def recurrent(x: mlaot.f32[n, batch, 96]) -> Any:
     def step(h: Any, now: Any) -> Any:
-        wide = np.maximum(h @ WIDE, 0)
-        h = np.tanh(mlaot.cumsum(wide, axis=1) @ BACK / 99 + now)
+        for _ in range(2):  # what is between the first products is gone at the second ones
+            wide = np.maximum(h @ WIDE, 0)
+            h = np.tanh(mlaot.cumsum(wide, axis=1) @ BACK / 99 + now)
         return h, h.sum(-1)
+
+    return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), x)
+
+
+@mlaot.model
+def decay(x: mlaot.f32[n, batch, 96]) -> Any:
+    def step(h: Any, now: Any) -> Any:
+        h = np.tanh(h) * 0.5 + now
+        return h, h * 2
 
     return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), x)
 
@@ -113,6 +123,7 @@ CASES = {
     "sorts": (sorts, lambda b, n: {"x": weights(b, 24, 70)}),
     "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
     "recurrent": (recurrent, lambda b, n: {"x": weights(n, b, 96)}),
+    "decay": (decay, lambda b, n: {"x": weights(n, b, 96)}),
 }
 Inputs = Callable[[int, int], dict[str, Array]]
 
@@ -212,6 +223,7 @@ def test_rows_of_a_loop_are_shared() -> None:
     assert int(shared_rows[0]) == 2 * int(shared_rows[1])
     (task,) = re.findall(r"^static void rows_v3\(.*?^}", text, re.MULTILINE | re.DOTALL)
     assert task.count("begin, end);") == len(found.steps) and "share" not in task
+    assert "begin * 96, end * 96);" in kernels_file(program("decay"), "nn", MACHINES["v3"])  # of one line of elements
     offsets = {id(buffer): offset for buffer, offset in procedure.offsets}
     roots = {id(p.buffer.root): p.buffer.root for p in found.params if p.buffer.root.where == "work"}
     sizes = {"batch": 8, "n": 4, "n_n": 4}
