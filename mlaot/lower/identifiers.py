@@ -13,6 +13,7 @@ from typing import Any
 
 from mlaot.ir import Graph, Node, Subgraph, TupleType, Type
 from mlaot.ir.dims import Dim, Expr, dim, names, parse, substitute
+from mlaot.ir.subgraph import subgraphs
 
 BATCH = "batch"
 KEYWORDS = re.compile(
@@ -84,6 +85,17 @@ def c_dims(graph: Graph) -> dict[str, Dim]:
 def dims_of(graph: Graph) -> set[str]:
     """Return the named dims of a graph's inputs, from which a call learns their values."""
     return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
+
+
+def dims_inside(graph: Graph) -> set[str]:
+    """Return the named dims of all values of a graph, in its loops and branches, too."""
+    found: set[str] = set()
+    for node in graph.nodes():
+        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+        found |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
+        for body in subgraphs(node.attrs).values():
+            found |= dims_inside(body.graph)
+    return found
 
 
 def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:

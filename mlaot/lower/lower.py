@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Dim, Graph, Node, TupleType, users
+from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ir.dims import NOMINAL, Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
-from mlaot.lower.identifiers import dim_name, dims_of, rename_dims, with_c_dims
+from mlaot.lower.identifiers import dim_name, dims_inside, dims_of, rename_dims, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
@@ -102,22 +102,11 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
 
 def _check_dims(name: str, graph: Graph) -> None:
     """Check that an input has every named dim of an entry: a call learns its value from there."""
-    used, input_dims = _names(graph), dims_of(graph)
+    used, input_dims = dims_inside(graph), dims_of(graph)
     if used - input_dims:
         raise MlaotError(
             f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - input_dims))}"
         )
-
-
-def _names(graph: Graph) -> set[str]:
-    """Return the named dims of the values of a graph."""
-    dim_names: set[str] = set()
-    for node in graph.nodes():
-        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        dim_names |= {n for d in (*(d for t in types for d in t.shape), node.attrs.get("dim", 0)) for n in names(d)}
-        for body in subgraphs(node.attrs).values():
-            dim_names |= _names(body.graph)
-    return dim_names
 
 
 def _lower_entry(
@@ -171,7 +160,7 @@ def _tile(
 
     Their workspace fits a part of the cache, and register tiles divide them. They are many where weights come from far.
     """
-    is_declared = name == "forward" and model.per_example and "batch" in _names(graph)
+    is_declared = name == "forward" and model.per_example and "batch" in dims_inside(graph)
     rows = "batch" if is_declared else separate_rows(graph)
     if rows is None:
         return 0, ""

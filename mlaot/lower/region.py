@@ -437,8 +437,14 @@ def _loop(
 def _rows(c: _ControlFlow, steps: Sequence[Step]) -> str:
     """Return the dim along which a scan computes separate rows, by a few kernels; empty if there is none."""
     attrs = c.node.attrs
-    are_few = len([*kernels_of(steps)]) <= SHARED_KERNELS and not any(isinstance(s, Loop | Branch) for s in steps)
-    return (rows_of_loop(attrs["body"].graph, attrs["carries"], attrs["consts"]) or "") if are_few else ""
+    if not _are_kernels(steps) or len([*kernels_of(steps)]) > SHARED_KERNELS:
+        return ""
+    return rows_of_loop(attrs["body"].graph, attrs["carries"], attrs["consts"]) or ""
+
+
+def _are_kernels(steps: Iterable[Step]) -> bool:
+    """Whether no loop or branch is among some steps."""
+    return all(_are_kernels(s.inner) if isinstance(s, Steps) else isinstance(s, Kernel) for s in steps)
 
 
 def _scan(c: _ControlFlow) -> Step:

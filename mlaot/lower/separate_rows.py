@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mlaot.ir import Dim, Graph, Node
+from mlaot.ir import Dim, Graph, Node, Subgraph
 from mlaot.ir.dims import Expr, dim, names
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ir.types import TupleType
+from mlaot.lower.identifiers import dims_inside
 from mlaot.ops import structure as st
 from mlaot.ops.axes import axes_of
 from mlaot.transforms.batch import draws
@@ -82,7 +83,9 @@ def _keeps_rows(node: Node, args: Sequence[Node], axis: int, at: Mapping[Node, i
 
 
 def _asks_for(name: str, value: object) -> bool:
-    """Tell whether an attribute has a named dim in it."""
+    """Tell whether an attribute has a named dim in it, or values inside of a loop have."""
     if isinstance(value, tuple):
         return any(_asks_for(name, each) for each in value)
+    if isinstance(value, Subgraph):
+        return name in dims_inside(value.graph)
     return isinstance(value, Expr) and name in names(value)

@@ -255,6 +255,20 @@ def test_rows_that_need_each_other_are_not_shared() -> None:
         assert found.rows == ""
 
 
+def test_loops_around_loops_are_not_shared() -> None:
+    @mlaot.model
+    def model(x: mlaot.f32[n, batch, 96], y: mlaot.f32[n]) -> Any:
+        def step(h: Any, now: Any) -> Any:
+            row, start = now
+            times = mlaot.fori_loop(0, 3, lambda i, c: np.tanh(c), start)
+            return np.tanh(h * times) + row, ()
+
+        return mlaot.scan(step, mlaot.zeros((batch, 96), "float32"), (x, y))[0]
+
+    outer, inner = loops_of(compile_model(model, "m.nn", Options(isas=("base",))).procedures[0].steps)
+    assert outer.rows == inner.rows == ""
+
+
 def test_short_work_is_not_shared() -> None:
     @mlaot.model
     def small(x: mlaot.f32[batch, 4], y: mlaot.f32[8, 8]) -> Any:

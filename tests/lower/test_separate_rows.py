@@ -46,6 +46,9 @@ TOGETHER: dict[str, Function] = {
     "softmax": lambda x: mlaot.softmax(x, axis=0),
     "places": lambda x: x + mlaot.arange(n, dtype=np.float32)[:, None],
     "count": lambda x: x * np.ones_like(x[:, 0]).sum(),
+    "count inside of a loop": lambda x: (
+        x * mlaot.fori_loop(0, 3, lambda i, c: c + (mlaot.zeros((n,), "float32") + c).sum(), 1.0)
+    ),
     "some": lambda x: x[1:],
     "shifted": lambda x: np.concatenate([x[1:], x[:1]]),
     "a number": lambda x: x.sum(),
