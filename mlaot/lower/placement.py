@@ -16,7 +16,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_view
 from mlaot.ops.sorting import argsort, sort
-from mlaot.ops.views import Part, reshape_parts
+from mlaot.ops.views import Part
 from mlaot.schedule.tuning import SCATTERED_ELEMENTS
 
 Stores = dict[Node, list[Buffer]]
@@ -91,15 +91,16 @@ def _part(buffer: Buffer, argument: Node, part: Part) -> Buffer:
 def _behind_views(node: Node, buffer: Buffer) -> Buffer | None:
     """Return the buffer of the value behind a view that lies in ``buffer``, or None if the view omits elements."""
     while is_view(node):
-        if node.op.axes is None:
-            return None
-        inner, axes = node.arg(0), node.op.axes.of(node)
-        if node.op is st.reshape:
-            parts = reshape_parts(node, buffer.strides)
+        inner = node.arg(0)
+        if node.op.parts is not None:
+            parts = node.op.parts(node, buffer.strides)
             if not parts:
                 return None
-            buffer, node = part_buffer(buffer, inner.type.shape, parts[0].strides, 0, dense=True), inner
+            buffer, node = _part(buffer, inner, parts[0]), inner
             continue
+        if node.op.axes is None:
+            return None
+        axes = node.op.axes.of(node)
         (labels,) = axes.args
         new = [d for label, d in zip(axes.result, node.type.shape, strict=True) if label not in labels]
         if axes.whole or any(d != 1 for d in new):

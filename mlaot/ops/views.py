@@ -5,6 +5,7 @@ Strides and offsets are in elements and may name dims, as extents do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import mul
 
 from mlaot.ir import Dim, Node
@@ -60,36 +61,42 @@ def element_view(node: Node, inner: Strides) -> View:
 def reshape_view(node: Node, inner: Strides) -> View:
     """Return strides of each group of axes without gaps between them; axes of one element need none."""
     source, target = node.arg(0).type.shape, node.type.shape
-    strides: list[Dim] = [0] * len(target)
-    whole = True
-    for before, after in regroup(source, target) or ():
-        step = inner[before[-1]]  # of a group without gaps: stride[i] = stride[i + 1] * extent[i + 1]
-        whole = whole and not (step == 1 and len(after) > 1)
-        end = step
-        for axis in reversed(before):
-            assert inner[axis] == end, f"bug in mlaot: {node} of what has gaps"
-            end = end * source[axis]
-        for axis in reversed(after):
-            strides[axis] = step
-            step = step * target[axis]
-    return View(tuple(strides), whole=whole)
+    groups = regroup(source, target) or []
+    strides = _regrouped(groups, inner, source, target)
+    assert strides is not None, f"bug in mlaot: {node} of what has gaps"
+    whole = not any(inner[before[-1]] == 1 and len(after) > 1 for before, after in groups)
+    return View(strides, whole=whole)
 
 
 def reshape_parts(node: Node, outer: Strides) -> list[Part]:
     """Return where the argument lies in the result; nothing where several axes that it has as one lie with gaps."""
     source, target = node.arg(0).type.shape, node.type.shape
-    strides: list[Dim] = [0] * len(source)
     groups = regroup(source, target)
-    for before, after in groups or ():
-        step = end = outer[after[-1]]
-        for axis in reversed(after):
-            if outer[axis] != end:
-                return []
-            end = end * target[axis]
+    strides = _regrouped([(after, before) for before, after in groups or ()], outer, target, source)
+    if groups is None or strides is None:
+        return []
+    are_rows_kept = groups[-1:] == [([len(source) - 1], [len(target) - 1])]
+    return [Part(strides, gapless=not are_rows_kept)]
+
+
+def _regrouped(
+    groups: Sequence[tuple[list[int], list[int]]], strides: Strides, extents: Sequence[Dim], others: Sequence[Dim]
+) -> tuple[Dim, ...] | None:
+    """Return the strides of the ``others`` of each group of axes that have the same elements; None where it has gaps.
+
+    In a group without gaps, stride[i] = stride[i + 1] * extent[i + 1].
+    """
+    result: list[Dim] = [0] * len(others)
+    for before, after in groups:
+        step = end = strides[before[-1]]
         for axis in reversed(before):
-            strides[axis] = step
-            step = step * source[axis]
-    return [] if groups is None else [Part(tuple(strides))]
+            if strides[axis] != end:
+                return None
+            end = end * extents[axis]
+        for axis in reversed(after):
+            result[axis] = step
+            step = step * others[axis]
+    return tuple(result)
 
 
 def copy_parts(node: Node, outer: Strides) -> list[Part]:
