@@ -159,13 +159,17 @@ class _Entry(Compiler):
 
         return run
 
+    def numbers(self, s: RunRounds | RunRange) -> Callable[[Names], Any]:
+        """Return what gives the numbers that the function of a range gets."""
+        dims = [self.expression(d) for d in s.dims]
+        return lambda names: np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
+
     def runrounds_(self, s: RunRounds) -> Execute:
         task = self.interpreter.compile_entry(self.interpreter.callees[s.function])
-        extent, size = self.expression(s.extent), self.expression(s.bytes)
-        dims = [self.expression(d) for d in s.dims]
+        extent, size, numbers_of = self.expression(s.extent), self.expression(s.bytes), self.numbers(s)
 
         def run(names: Names) -> None:
-            numbers = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
+            numbers = numbers_of(names)
             for begin in reversed(range(extent(names))):
                 own = np.full(size(names), GUARD, np.uint8)
                 pointers = [*names["p"][: s.own - 1], np.zeros(0, np.uint8), own]
@@ -175,10 +179,10 @@ class _Entry(Compiler):
 
     def runrange_(self, s: RunRange) -> Execute:
         task = self.interpreter.compile_entry(self.interpreter.callees[s.function])
-        extent, dims = self.expression(s.extent), [self.expression(d) for d in s.dims]
+        extent, numbers_of = self.expression(s.extent), self.numbers(s)
 
         def run(names: Names) -> None:
-            numbers, end = np.array([d(names) for d in dims], np.int64) if dims else names["@dim"], extent(names)
+            numbers, end = numbers_of(names), extent(names)
             for begin in reversed(range(0, end, s.step)):
                 part = zip(RANGE, (begin, min(begin + s.step, end)), strict=True)
                 task({"p": names["p"], "@dim": numbers, **dict(part)})

@@ -78,6 +78,11 @@ class _Context:
         """How many pointers an entry gets for its inputs and outputs."""
         return len(self.procedure.entry.inputs) + len(self.procedure.entry.outputs)
 
+    @property
+    def numbers(self) -> tuple[Expr, ...]:
+        """The numbers that a function of rounds or rows gets; none if they are those of the call."""
+        return tuple(Index(dim(d)) for d in (*self.module.c_dims, *self.variables)) if self.variables else ()
+
     def function(
         self, steps: Iterable[Step], around: Loop | None = None, *, of_rows: bool = False
     ) -> tuple[Printed, Nest]:
@@ -222,9 +227,8 @@ def _loop_or_rows(step: Loop, context: _Context) -> Body:
     rows, multiple = dim(step.rows), lcm(*[part.step for part in found.values()])
     inside = replace(context, points={}, names=set(), parts=found)
     name = context.functions.task("rows", *inside.function([step], of_rows=True))
-    dims = tuple(Index(dim(d)) for d in (*context.module.c_dims, *context.variables)) if context.variables else ()
-    work = sum((part.loop.work * part.count for part in found.values()), start=0 * rows)
-    share = RunRange(name, dims, Index(rows), multiple, Index(product((step.extent, work))))
+    work = product((step.extent, sum((part.loop.work * part.count for part in found.values()), start=0 * rows)))
+    share = RunRange(name, context.numbers, Index(rows), multiple, Index(work))
     return (If(Call("ge", (Index(rows), Index(2 * multiple)), BOOL), (share,), (own,)),)
 
 
@@ -233,9 +237,8 @@ def _rounds(step: Loop, work: int, context: _Context) -> RunRounds:
     assert step.private is not None
     inside = replace(context, own=step.private, points={}, names=set())
     name = context.functions.task("rounds", *inside.function(step.steps, step))
-    dims = tuple(Index(dim(d)) for d in (*context.module.c_dims, *context.variables)) if context.variables else ()
     offset, size = Index(context.offsets[id(step.private)]), Index(step.private.bytes)
-    return RunRounds(name, dims, Index(step.extent), work, context.pointers + OWN, offset, size)
+    return RunRounds(name, context.numbers, Index(step.extent), work, context.pointers + OWN, offset, size)
 
 
 def not_empty(kernel: Kernel) -> Expr | None:

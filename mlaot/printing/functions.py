@@ -86,6 +86,7 @@ class Functions:
         self._callers: dict[object, str] = {}
         self._tasks: dict[tuple[str, str], str] = {}
         self._names = set(taken)
+        self._scheduled: dict[Nest, Nest] = {}
 
     def name(self, label: str, part: str = "") -> str:
         """Return a name that no other function has."""
@@ -105,9 +106,15 @@ class Functions:
         content = kernel.content, is_alone
         callee = self._callees.get(content)
         if callee is None:
-            nest = self.schedule(nest, self.machine)
+            nest = self._schedule(nest)
             callee = self._callees[content] = self._callee(kernel, nest, is_alone=is_alone)
         return callee
+
+    def _schedule(self, nest: Nest) -> Nest:
+        """Return a nest as the machine runs it; a kernel of a loop is asked for alone and for a range of rows."""
+        if nest not in self._scheduled:
+            self._scheduled[nest] = self.schedule(nest, self.machine)
+        return self._scheduled[nest]
 
     def _callee(self, kernel: Kernel, nest: Nest, *, is_alone: bool) -> Callee:
         label, shared = label_of(kernel), None if is_alone else shared_loop(nest)
@@ -137,7 +144,7 @@ class Functions:
         axes = {name: [i for i, d in enumerate(b.shape) if rows in names(d)] for name, b in written.items()}
         if any(len(at) != 1 or written[name].shape[at[0]] != dim(rows) for name, at in axes.items()):
             return None
-        nest = self.schedule(nest, self.machine)
+        nest = self._schedule(nest)
         found = loop_over_rows(nest, rows, {name: written[name].strides[at[0]] for name, at in axes.items()})
         if found is None:
             return None
