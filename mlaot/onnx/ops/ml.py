@@ -335,14 +335,16 @@ def linear_classifier(
     return classify(use, labels, np.argmax(scores, axis=-1), scores, post_transform)
 
 
-def _supported(use: Use, x: Any, coefficients: Array) -> Any:
-    """Return the sums of the kernels of each row and each support vector, times every row of coefficients."""
-    table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(coefficients.shape[1], -1)
+def _machine(use: Use, x: Any, coefficients: Array, supports: int) -> Any:
+    """Return the kernels of each row and each of the support vectors, or a row as it is, times rows of coefficients."""
     kind = use.attribute("kernel_type", "LINEAR")
-    if kind == "LINEAR":  # the sum of all support vectors, instead of the products with each
-        coefficients = np.float64(coefficients) @ table
-    matrix = np.transpose(F.astype(weight(use, "coefficients", coefficients), x.dtype))
-    return (x if kind == "LINEAR" else _kernels(use, x, kind, table)) @ matrix
+    if supports:
+        table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(supports, -1)
+        if kind == "LINEAR":  # the sum of all support vectors, instead of the products with each
+            coefficients = np.float64(coefficients) @ table
+        else:
+            x = _kernels(use, x, kind, table)
+    return x @ np.transpose(F.astype(weight(use, "coefficients", coefficients), x.dtype))
 
 
 def _kernels(use: Use, x: Any, kind: str, table: Array) -> Any:
@@ -366,11 +368,7 @@ def svm_regressor(
 ) -> Any:
     x = as_rows(as_real(x))
     coefficients = np.float32(use.attribute("coefficients")).reshape(1, -1)
-    if n_supports:
-        y = _supported(use, x, coefficients)
-    else:
-        y = x @ np.transpose(F.astype(weight(use, "coefficients", coefficients), x.dtype))
-    y = y + like(rho[:1], x)
+    y = _machine(use, x, coefficients, n_supports) + like(rho[:1], x)
     return as_result(use, np.where(y > 0, 1, -1) if one_class else transform(y, post_transform))
 
 
@@ -386,7 +384,7 @@ def svm_classifier(
         return classify(use, labels or [0], np.argmax(scores, axis=-1), scores, post_transform)
     classes, supports = len(vectors_per_class), sum(vectors_per_class)
     pairs = _pairs(np.asarray(coefficients, np.float32).reshape(-1, supports), vectors_per_class)
-    scores = _supported(use, x, pairs) + like(rho, x)
+    scores = _machine(use, x, pairs, supports) + like(rho, x)
     index = np.argmax(_votes(scores, classes), axis=-1)
     if use.attribute("prob_a"):
         odds = scores * like(use.attribute("prob_a"), x) + like(use.attribute("prob_b"), x)
