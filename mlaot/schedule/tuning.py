@@ -247,6 +247,8 @@ SINGLE_PARAMETERS = 8
 
 # --- Rules over graphs.
 
+# Ops between two choices by one condition, at most, of which the inner one is known. Not measured.
+CHOICE_STEPS = 8
 # How many times as many elements the largest operand must have for copies of the others to be free. Not measured.
 GATHERED_BY = 8
 # Attention with a known mask in blocks of rows: how many; the rows from which on they are worth their kernels; the

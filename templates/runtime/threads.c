@@ -230,9 +230,11 @@ static void change_state(Helper *helper, int state)
 static void share_parts(Threads *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent,
                         ptrdiff_t step, ptrdiff_t work, int own, ptrdiff_t bytes)
 {
-    const ptrdiff_t least = LEAST_WORK / (step * (work > 0 ? work : work < 0 ? -work : 1)) + 1;
-    const ptrdiff_t parts = (work < 0 ? 1 : PARTS) * (threads->count + 1);
-    const ptrdiff_t fair = work < 0 ? (extent - 1) / (step * parts) + 1 : extent / (step * parts);
+    const bool are_few = work < 0;
+    const ptrdiff_t operations = are_few ? -work : work > 0 ? work : 1;
+    const ptrdiff_t least = LEAST_WORK / (step * operations) + 1;
+    const ptrdiff_t turn = step * (threads->count + 1);  // a step for each thread
+    const ptrdiff_t fair = are_few ? (extent - 1) / turn + 1 : extent / (PARTS * turn);
     const ptrdiff_t part = step * (fair > least ? fair : least);
     if (part >= extent || atomic_exchange(&threads->busy, true)) {
         task(p, dim, 0, extent);

@@ -13,8 +13,7 @@ from mlaot.ir import Graph, Node, users
 from mlaot.ops.comparison import where
 from mlaot.passes.base import pass_over
 from mlaot.passes.subgraphs import everywhere
-
-NEAR = 8  # ops between two choices, at most
+from mlaot.schedule.tuning import CHOICE_STEPS
 
 
 @pass_over("graphs", after=("entries",))
@@ -26,7 +25,7 @@ def nested_choices(graph: Graph) -> None:
 def _choose_once(graph: Graph) -> None:
     used, kept = users(graph.nodes()), set(graph.roots())
 
-    def chosen(x: Node, condition: Node, side: int, left: int = NEAR) -> Node:
+    def chosen(x: Node, condition: Node, side: int, left: int = CHOICE_STEPS) -> Node:
         """Return a value that equals ``x`` wherever ``condition`` takes that side of a choice."""
         x = x.find()
         if not x.op.elementwise or len(used.get(x, ())) != 1 or x in kept or not left:

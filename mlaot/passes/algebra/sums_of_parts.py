@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ops import elementwise as ew
@@ -82,7 +83,7 @@ def _join_sums(graph: Graph) -> None:
         joined = _joined(_added(found))
         if len(joined) < len(found):
             graph.origin = node.origin
-            graph.forward(node, _total([*[part.padded() for part in joined], *others]))
+            graph.forward(node, reduce(ew.add, [*[part.padded() for part in joined], *others]))
     graph.origin = ""
 
 
@@ -124,10 +125,3 @@ def _joined(parts: Sequence[_Part]) -> list[_Part]:
         if row:
             found.append(replace(row[0], values=tuple(x for part in row for x in part.values), high=row[-1].high))
     return found
-
-
-def _total(terms: list[Node]) -> Node:
-    first, *rest = terms
-    for term in rest:
-        first = ew.add(first, term)
-    return first
