@@ -276,6 +276,8 @@ CHEAP_CALLS = {
         "copysign",
         "relu",
         "step",
+        "greater",
+        "lesser",
         "is_equal",
         "not",
         "select",

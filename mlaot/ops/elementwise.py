@@ -13,7 +13,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import DType, Node, Type
-from mlaot.nest.expressions import Expr, call, compare, const, is_float, mask_of, select
+from mlaot.nest.expressions import Const, Expr, call, compare, const, is_float, mask_of, select
 from mlaot.nest.expressions import cast as converted
 from mlaot.ops import integers
 from mlaot.ops.axes import ELEMENTWISE
@@ -31,6 +31,18 @@ def function(name: str) -> C:
 
     def expression(args: Sequence[Expr]) -> Expr:
         return call(name, *args)
+
+    return expression
+
+
+def _extreme(name: str, bounded: str) -> C:
+    """``name(a, b)``, which looks for nan; ``bounded(b, a)`` where b is a number: that is ``a`` where a is nan."""
+
+    def expression(args: Sequence[Expr]) -> Expr:
+        bounds = [x for x in args if isinstance(x, Const) and is_float(x.type.dtype) and not np.isnan(x.value)]
+        first, *others = [x for x in args if x not in bounds] or [bounds.pop()]
+        values = call(name, first, *others) if others else first
+        return reduce(lambda x, bound: call(bounded, bound, x), bounds, values)
 
     return expression
 
@@ -226,7 +238,7 @@ maximum: Op = elementwise(
     "maximum",
     lambda *args: reduce(np.maximum, args),
     _vjp_max,
-    function("max"),
+    _extreme("max", "greater"),
     NUMBERS,
     commutative=True,
     cheap=True,
@@ -237,7 +249,7 @@ minimum: Op = elementwise(
     "minimum",
     lambda *args: reduce(np.minimum, args),
     _vjp_max,
-    function("min"),
+    _extreme("min", "lesser"),
     NUMBERS,
     commutative=True,
     cheap=True,

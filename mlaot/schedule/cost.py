@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
 from mlaot.ir import DTYPES
 from mlaot.schedule import tuning
@@ -29,6 +29,7 @@ from mlaot.schedule.contraction import (
     row_names,
 )
 from mlaot.schedule.machine import LINE, Machine
+from mlaot.schedule.traffic import accesses, loop_order, second_level_bytes, stream_cycles
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,6 @@ class Schedule:
         return " ".join([*(words or ["single"]), *["rows-inside"] * self.rows_inside])
 
 
-def first_level_bytes(machine: Machine) -> int:
-    """Return how many bytes stay in the first-level cache while loops run."""
-    return int(machine.caches.first * tuning.NEAR_SHARE)
-
-
-def second_level_bytes(machine: Machine) -> int:
-    """Return how many bytes stay in the second-level cache while loops run."""
-    return int(machine.caches.second * tuning.NEXT_SHARE)
-
-
 def is_light(kernel: Contraction) -> bool:
     """Whether a contraction is so small that short code is worth more than the last of its speed."""
     return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < tuning.LIGHT_PRODUCTS
@@ -77,14 +68,27 @@ def cost(kernel: Contraction, machine: Machine) -> float:
 @lru_cache(512)
 def schedule(kernel: Contraction, machine: Machine) -> Schedule:
     """Return the schedule that was measured to be the fastest, else the one that is estimated to be."""
-    candidates = rank_schedules(kernel, machine)
     tuned = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
-    return next((s for s in candidates if str(s) == tuned), candidates[0])
+    candidates = list(_candidates(kernel, machine))
+    return next((s for s in candidates if str(s) == tuned), None) or _fastest(kernel, candidates, machine)
 
 
 def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
     """Return all schedules, the one that is estimated to be the fastest first."""
     return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
+
+
+def _fastest(kernel: Contraction, candidates: Iterable[Schedule], machine: Machine) -> Schedule:
+    """Return the one of ``candidates`` that is estimated to be the fastest; only what may be is estimated in full."""
+    least = sorted([(_cycles(kernel, s, machine, near=True), i, s) for i, s in enumerate(candidates)])
+    best, fastest = inf, least[0][2]
+    for bound, _, candidate in least:
+        if bound >= best:
+            break
+        cycles = _cycles(kernel, candidate, machine)
+        if cycles < best:
+            best, fastest = cycles, candidate
+    return fastest
 
 
 def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[Axis, list[Schedule]] | None:
@@ -108,7 +112,7 @@ def _best_of_rest(
 ) -> Schedule:
     """Return the best of ``candidates`` where ``axis`` has so many rows only."""
     rest = replace(kernel, out=tuple(replace(a, size=rows) if a is axis else a for a in kernel.out))
-    return min(candidates, key=lambda s: _cycles(rest, s, machine))
+    return _fastest(rest, candidates, machine)
 
 
 def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
@@ -270,13 +274,12 @@ def _window(kernel: Contraction, rows: dict[str, int]) -> int:
     return count
 
 
-def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
-    """Estimate the cycles of all tiles.
+def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool = False) -> float:
+    """Estimate the cycles of all tiles; ``near``: if all that they read were in the first-level cache.
 
     Each axis is cut into blocks of few sizes, so there are few shapes of tiles: ``shapes`` counts the tiles of each.
     """
     lanes = lanes_of(kernel.dtype, machine)
-    along_sum = is_along_sum(kernel)
     steps = 1.0
     for axis in kernel.summed:
         steps *= _units(kernel, axis, lanes)
@@ -293,8 +296,13 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
         shapes = [
             (tiles * t, m * c if is_row else m, n if is_row else n * c) for tiles, m, n in shapes for t, c in parts
         ]
-    cycles = sum(tiles * _tile(kernel, plan, m, n, steps, along_sum, machine) for tiles, m, n in shapes)
-    if plan.rows_inside and not along_sum:
+    streams = 0.0
+    if len(kernel.operands) == 2 and not plan.unrolled and not near:
+        order = loop_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
+        products = sum(tiles * m * n for tiles, m, n in shapes) * steps
+        streams = stream_cycles(kernel, plan.counts, order, machine, accesses(kernel)) / products
+    cycles = sum(tiles * _tile(kernel, plan, m, n, steps, streams, machine) for tiles, m, n in shapes)
+    if plan.rows_inside and not is_along_sum(kernel):
         width = next(nominal(axis.size) for axis in kernel.out if axis.name == kernel.lanes)
         is_long = width * machine.bytes // lanes >= tuning.LONG_ROW_BYTES
         if is_long and width > plan.counts.get(kernel.lanes, 1) * lanes:  # tiles leave one row for the next
@@ -303,74 +311,31 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine) -> float:
     return cycles
 
 
-def _tile(
-    kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, along_sum: bool, machine: Machine
-) -> float:
+def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, streams: float, machine: Machine) -> float:
     """Estimate the cycles of one tile of m rows and n columns.
 
-    A step of the sum takes the longest of its m * n multiply-adds, its m + n loads, its loads from farther caches, and
-    the latency of one multiply-add where the accumulators are too few to hide it; plus shares of the loads, which
-    overlap but not fully.
+    A step of the sum takes the longest of its m * n multiply-adds, its m + n loads, its share of what comes from
+    farther caches (``streams`` cycles for a multiply-add), and the latency of one multiply-add where the accumulators
+    are too few to hide it; plus shares of the loads, which overlap but not fully.
     """
     is_one = "vnni" in machine if kernel.dot else "fma" in machine
     rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle
-    loads, streams = (m * plan.passes + n) / machine.loads, 0.0
+    loads, far = (m * plan.passes + n) / machine.loads, m * n * streams
     if len(kernel.operands) == 1:
         loads = n * m / machine.loads
     elif plan.unrolled:
         loads = (n + m / 2) / machine.loads  # neighbours share most of what they load
-    else:
-        streams = _streams(kernel, plan, m, n, steps, machine)
     waits = machine.latency * tuning.LATENCY_FACTOR * plan.passes / plan.sets
     work = m * n / rate
     if kernel.power:  # a difference, and perhaps its absolute value
         work = m * n * (1 / rate + (3 - kernel.power) / machine.arithmetic)
     if kernel.groups:  # two shifts make an operand
         work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
-    busy = max(work, loads, streams, waits)
-    busy += streams * tuning.STREAM_CYCLES
+    busy = max(work, loads, far, waits)
+    busy += far * tuning.STREAM_CYCLES
     busy += loads * (tuning.GROUP_LOAD_CYCLES if kernel.groups else tuning.LOAD_CYCLES)
-    around = (tuning.FOLDED_CYCLES if along_sum else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
+    around = (tuning.FOLDED_CYCLES if is_along_sum(kernel) else tuning.RESULT_CYCLES) * m * n + tuning.TILE_CYCLES
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
-
-
-def _streams(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, machine: Machine) -> float:
-    """Estimate the cycles a step spends on vectors that do not come from the first-level cache.
-
-    A block of columns that fits it is read again from there by the next rows; panels are not if one tile has all rows.
-    """
-    itemsize = DTYPES[kernel.dtype].itemsize
-    names = row_names(kernel)
-    rows = prod(nominal(axis.size) for axis in kernel.out if axis.name in names)
-    near, total = first_level_bytes(machine), 0.0
-    for operand, count, is_outer in zip(kernel.operands, (m, n), (not plan.rows_inside, plan.rows_inside), strict=True):
-        read = float(count)
-        if operand.panels and operand.panels.rows * LINE > near:  # the rest of a line is gone when it is wanted
-            vectors = plan.counts.get(kernel.lanes, 1)
-            read *= -(-vectors * machine.bytes // LINE) * LINE / (vectors * machine.bytes)
-        # Lines of the cache in a step; several steps share the line of a scalar.
-        lines = read * (machine.bytes if operand.vector else itemsize) / LINE
-        if kernel.groups and operand.vector:
-            lines *= kernel.groups.bits / 16  # a word lasts for several steps
-        size = operand_bytes(kernel, operand)
-        block = read * steps * machine.bytes
-        if size > near and not (is_outer and block <= near and not (operand.panels and m == rows)):
-            far = size > second_level_bytes(machine) and not is_outer
-            total += lines * (machine.from_third if far else machine.from_second)
-    return total
-
-
-def columns_stay_near(kernel: Contraction, plan: Schedule, machine: Machine) -> bool:
-    """Whether the last operand stays in the second-level cache, and several tiles of rows read a block of it in turn.
-
-    Then the rows of the outer variables may be done one after the other, and are read from far away only once.
-    """
-    if len(kernel.operands) < 2 or not plan.rows_inside:
-        return False
-    tiled = [axis for axis in kernel.out if axis.name in row_names(kernel) and axis.name in plan.counts]
-    tiles = prod(nominal(axis.size) // plan.counts[axis.name] for axis in tiled)
-    is_near = operand_bytes(kernel, kernel.operands[-1]) <= second_level_bytes(machine)
-    return is_near and tiles >= tuning.ROW_TILES
 
 
 def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> int | None:

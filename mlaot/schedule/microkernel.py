@@ -18,9 +18,10 @@ from mlaot.ir import DTYPES, Dim
 from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
 from mlaot.schedule.contraction import FIELD, PAIR, Contraction, Operand, gate_count, is_along_sum, lanes_of
-from mlaot.schedule.cost import Schedule, first_level_bytes, operand_bytes, second_level_bytes
+from mlaot.schedule.cost import Schedule, operand_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
+from mlaot.schedule.traffic import first_level_bytes, second_level_bytes
 from mlaot.schedule.tuning import PREFETCH_LINES, PREFETCH_SHARE
 
 Point = Mapping[str, Dim]  # the value of each variable

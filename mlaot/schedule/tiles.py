@@ -50,11 +50,12 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, columns_stay_near, part_extents, parts_depth, remainder_schedules, schedule
+from mlaot.schedule.cost import Schedule, part_extents, parts_depth, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments
+from mlaot.schedule.traffic import loop_order
 from mlaot.schedule.tuning import PREFETCH_STEPS
 
 
@@ -108,7 +109,7 @@ class _Loops:
         self.columns = [n for n in column_names(kernel) if n in plan.counts]
         self.columns += [] if is_along_sum(kernel) else [kernel.lanes]
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
-        self.order = self._order()
+        self.order = loop_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
         orders = [] if self.keeps_loops else [self.order, [*self.order[:-2], *reversed(self.order[-2:])]]
         depths = [
             (depth, order) for order in orders if (depth := parts_depth(kernel, plan, order, machine)) is not None
@@ -116,22 +117,6 @@ class _Loops:
         self.parts_depth: int | None = None
         if depths:
             self.parts_depth, self.order = min(depths, key=lambda each: each[0])
-
-    def _order(self) -> list[Axis]:
-        """Sort loops from the outermost: what both operands move along, then rows and columns; tiled ones inside.
-
-        Rows that are not tiled are outside of columns that stay near.
-        """
-        rows, columns = row_names(self.kernel), [*column_names(self.kernel), self.kernel.lanes]
-        outer = rows if columns_stay_near(self.kernel, self.plan, self.machine) else []
-
-        def rank(axis: Axis) -> tuple[int, int]:
-            is_tiled = axis.name in self.plan.counts
-            if axis.name not in rows + columns or (axis.name in outer and not is_tiled):
-                return 0, 0
-            return 1 + ((axis.name in rows) == self.plan.rows_inside), int(is_tiled)
-
-        return sorted(self.kernel.out, key=rank)
 
     def nest(self) -> Body:
         """Return the loops around tiles."""

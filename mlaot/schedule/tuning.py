@@ -60,9 +60,6 @@ LONG_ROW_BYTES = 2048  # of the rows for which that is so; those of images are m
 PART_STEPS = 32
 # Bytes of these sums, at most: they lie on the stack, of which a thread has 128 KiB with musl. Not measured.
 PART_BYTES = 48 * 1024
-# Tiles of rows, at least, that read a block of columns in turn where it comes from the second-level cache. Measured:
-# rows of 32 x 64 by 64 x 256 and 256 x 64 are 8 to 11 % faster with the 64 inside.
-ROW_TILES = 4
 # Steps of a sum that are unrolled at most: the taps of a window of 5 x 5. Not measured.
 UNROLLED_STEPS = 25
 # Vectors or columns of a tile, at most. Not measured.

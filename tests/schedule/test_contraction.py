@@ -62,9 +62,9 @@ def functions(y: f32[n * 5], z: f32[n * 5], x: f32[n * 37], w: f32[185], b: f32[
             x0 = b[j]
             x1 = s[i]
             v1 = acc + x0
-            v2 = greater(v1, x0)
+            v2 = sigmoid(v1 * x0)
             y[i * 5 + j] = v2
-            v3 = lesser(v2 - x1, acc)
+            v3 = tanh((v2 - x1) * acc)
             z[i * 5 + j] = v3
 """
 LARGEST = """\
@@ -183,7 +183,7 @@ def test_functions_of_dots_are_of_several_points(machine: str) -> None:
     """What is no cheap operation gets vectors of points; of a single row and column it is of one number."""
     nest = parse_nest(FUNCTIONS)
     values = [e for s in walk(schedule_nest(nest, MACHINES[machine]).body) for e in expressions(s)]
-    calls = [x for e in values for x in subexpressions(e) if isinstance(x, Call) and x.name in ("greater", "lesser")]
+    calls = [x for e in values for x in subexpressions(e) if isinstance(x, Call) and x.name in ("sigmoid", "tanh")]
     lanes = {x.type.lanes for x in calls}
     assert MACHINES[machine].bytes // 4 in lanes
 
@@ -404,5 +404,5 @@ def test_rows_of_short_sums_are_finished_one_after_the_other() -> None:
         text = PANELS.replace("960", str(columns * summed)).replace("40", str(columns)).replace("20", str(summed))
         return schedule(contraction_of(parse_nest(text)), MACHINES["v3"]).rows_inside
 
-    assert not is_inside(2000, 30)
+    assert not is_inside(1500, 30)
     assert is_inside(1024, 256)
