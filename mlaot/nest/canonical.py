@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from mlaot.ir.dims import Dim, assign, dim, names
@@ -27,6 +28,7 @@ from mlaot.nest.statements import (
 )
 
 
+@lru_cache(256)
 def canonical(nest: Nest) -> tuple[Nest, tuple[str, ...]]:
     """Number the arrays, dims and variables of a nest by their first appearance; return it and its dims in that order.
 
