@@ -300,7 +300,7 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
     if len(kernel.operands) == 2 and not plan.unrolled and not near:
         order = loop_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
         products = sum(tiles * m * n for tiles, m, n in shapes) * steps
-        streams = stream_cycles(kernel, plan.counts, order, machine, accesses(kernel)) / products
+        streams = stream_cycles(kernel, plan.counts, order, machine, accesses(kernel)) / max(products, 1)
     cycles = sum(tiles * _tile(kernel, plan, m, n, steps, streams, machine) for tiles, m, n in shapes)
     if plan.rows_inside and not is_along_sum(kernel):
         width = next(nominal(axis.size) for axis in kernel.out if axis.name == kernel.lanes)

@@ -166,7 +166,7 @@ V3 = Machine(
     doc="AVX2 and FMA",
     architecture="x86_64",
     needs=("avx2", "fma", "f16c"),
-    caches=Caches(32 * 1024, 512 * 1024, 4 * 1024 * 1024),
+    caches=Caches(32 * 1024, 512 * 1024, 4 * 1024 * 1024),  # of Zen 2 and 3; Intel's have 256 KiB to 2 MiB
 )
 V4 = Machine(
     "v4",

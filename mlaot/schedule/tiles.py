@@ -8,7 +8,7 @@
 
 A micro-kernel is made in five steps, each a module:
 
-1. ``cost.py`` chooses the size of a tile and the order of its loops by a model of their cycles;
+1. ``cost.py`` chooses the size of a tile by a model of its cycles, ``traffic.py`` the order of the loops around it;
 2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops; the rows that fill no block of an axis
    of unknown extent are one tile of their number;
 3. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;

@@ -406,3 +406,11 @@ def test_rows_of_short_sums_are_finished_one_after_the_other() -> None:
 
     assert not is_inside(1500, 30)
     assert is_inside(1024, 256)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("old", "new"), [("range(0, 20)", "range(0, 0)"), ("tiled(0, 48)", "tiled(0, 0)")])
+def test_nothing_is_summed(machine: str, old: str, new: str) -> None:
+    """An axis without points has a schedule too."""
+    kernel = contraction_of(parse_nest(PRODUCT.replace(old, new)))
+    assert schedule(kernel, MACHINES[machine]).counts
