@@ -152,9 +152,9 @@ def test_builds_take_the_stored_schedules(tmp_path: Path) -> None:
     before = tiles_of(project, tmp_path / "before")
     (found,) = contractions([compile_model(load_net(project), "small.nn", Options(isas=("v3",)))])
     kernel = contraction_of(found.nest)
-    other = next(s for s in rank_schedules(kernel, MACHINES["v3"]) if max(s.counts.values()) == 1)
+    other = next(s for s in rank_schedules(kernel, MACHINES["v3"]) if str(s) == "single")
     write_tuned(project, {"v3": {description(kernel): str(other)}})
-    assert read_tuned(project) == {"v3": {description(kernel): str(other)}}
+    assert read_tuned(project) == {"v3": {description(kernel): "single"}}
     after = tiles_of(project, tmp_path / "after")
     assert set(after) == {"c0_0"} and len(set(before)) > 4
 

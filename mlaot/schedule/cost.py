@@ -29,7 +29,7 @@ from mlaot.schedule.contraction import (
     row_names,
 )
 from mlaot.schedule.machine import LINE, Machine
-from mlaot.schedule.traffic import accesses, loop_order, second_level_bytes, stream_cycles
+from mlaot.schedule.traffic import best_order, second_level_bytes
 
 
 @dataclass(frozen=True)
@@ -298,9 +298,8 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
         ]
     streams = 0.0
     if len(kernel.operands) == 2 and not plan.unrolled and not near:
-        order = loop_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
-        products = sum(tiles * m * n for tiles, m, n in shapes) * steps
-        streams = stream_cycles(kernel, plan.counts, order, machine, accesses(kernel)) / max(products, 1)
+        _, waits = best_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
+        streams = waits / max(sum(tiles * m * n for tiles, m, n in shapes) * steps, 1)
     cycles = sum(tiles * _tile(kernel, plan, m, n, steps, streams, machine) for tiles, m, n in shapes)
     if plan.rows_inside and not is_along_sum(kernel):
         width = next(nominal(axis.size) for axis in kernel.out if axis.name == kernel.lanes)

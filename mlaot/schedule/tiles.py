@@ -55,7 +55,7 @@ from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments
-from mlaot.schedule.traffic import loop_order
+from mlaot.schedule.traffic import best_order
 from mlaot.schedule.tuning import PREFETCH_STEPS
 
 
@@ -109,7 +109,7 @@ class _Loops:
         self.columns = [n for n in column_names(kernel) if n in plan.counts]
         self.columns += [] if is_along_sum(kernel) else [kernel.lanes]
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
-        self.order = loop_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
+        self.order, _ = best_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
         orders = [] if self.keeps_loops else [self.order, [*self.order[:-2], *reversed(self.order[-2:])]]
         depths = [
             (depth, order) for order in orders if (depth := parts_depth(kernel, plan, order, machine)) is not None

@@ -54,10 +54,9 @@ class Access:
 
 def accesses(kernel: Contraction) -> list[Access]:
     """Return how a contraction accesses its operands, and its result last, as if that lay in the order of its loops."""
-    inside = [axis for axis in kernel.out if axis.name != kernel.lanes]
-    inside += [axis for axis in kernel.out if axis.name == kernel.lanes]
+    axes = sorted(kernel.out, key=lambda axis: axis.name == kernel.lanes)  # the lanes last
     strides, stride = list[tuple[int, str]](), 1
-    for axis in reversed(inside):
+    for axis in reversed(axes):
         strides.append((stride, axis.name))
         stride *= nominal(axis.size)
     result = Access(DTYPES[kernel.dtype].itemsize, tuple(strides))
@@ -77,24 +76,28 @@ def loop_orders(kernel: Contraction, counts: Mapping[str, int], *, rows_inside: 
     First what both operands move along, then rows and columns, or columns and rows; those that are tiled are inside.
     Rows that are not tiled may all be outside of the columns, or fewer.
     """
-    names = {"rows": row_names(kernel), "columns": [*column_names(kernel), kernel.lanes]}
-    rows, columns = ([axis for axis in kernel.out if axis.name in names[kind]] for kind in ("rows", "columns"))
+    rows = [axis for axis in kernel.out if axis.name in row_names(kernel)]
+    columns = [axis for axis in kernel.out if axis.name in (*column_names(kernel), kernel.lanes)]
     both = [axis for axis in kernel.out if axis not in rows and axis not in columns]
     whole, tiled = ([axis for axis in rows if (axis.name in counts) == is_tiled] for is_tiled in (False, True))
     columns.sort(key=lambda axis: axis.name in counts)
     if not rows_inside:
         yield [*both, *whole, *tiled, *columns]
         return
-    for outside in range(len(whole) if tiled else len(whole) - 1, -1, -1):
+    most = len(whole) if tiled or not whole else len(whole) - 1  # one row axis is inside
+    for outside in range(most, -1, -1):
         yield [*both, *whole[:outside], *columns, *whole[outside:], *tiled]
-    if not whole and not tiled:
-        yield [*both, *columns]
 
 
-def loop_order(kernel: Contraction, counts: Mapping[str, int], machine: Machine, *, rows_inside: bool) -> list[Axis]:
-    """Return the order of ``loop_orders`` whose loops wait the shortest for what they read."""
-    orders, found = list(loop_orders(kernel, counts, rows_inside=rows_inside)), accesses(kernel)
-    return min(orders, key=lambda order: stream_cycles(kernel, counts, order, machine, found))
+def best_order(
+    kernel: Contraction, counts: Mapping[str, int], machine: Machine, *, rows_inside: bool
+) -> tuple[list[Axis], float]:
+    """Return the order of ``loop_orders`` whose loops wait the shortest for what they read, and for how many cycles."""
+    found = accesses(kernel)
+    orders = list(loop_orders(kernel, counts, rows_inside=rows_inside))
+    cycles = [stream_cycles(kernel, counts, order, machine, found) for order in orders]
+    best = min(range(len(orders)), key=cycles.__getitem__)
+    return orders[best], cycles[best]
 
 
 def stream_cycles(
