@@ -50,7 +50,7 @@ def compile_for(
     settings: Settings, model: ModelSettings, use: Use[Result], tuned: Tuned | None = None, golden: bool = False
 ) -> Result:
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
-    with open_model(settings, model) as (declared, options, sample):
+    with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
         with stage("writing the C"):
             return use(replace(program, module=replace(program.module, version=settings.version)))

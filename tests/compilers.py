@@ -145,7 +145,7 @@ def version_of(command: Sequence[str]) -> str:
 @cache
 def every_op() -> dict[str, Program]:
     """A program for every sample of every op."""
-    return ops.programs(ops.NAMES)
+    return {stem: program for name in ops.NAMES for stem, program in ops.programs(name).items()}
 
 
 def samples(*, few: bool) -> dict[str, Program]:

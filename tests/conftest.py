@@ -34,7 +34,7 @@ os.environ["PATH"] = os.pathsep.join([CMAKE_BIN_DIR, os.environ["PATH"]])
 os.environ["MLAOT_PATIENCE"] = "inf"
 verified.install()
 # Graphs and nests are many objects that live long: the collector need not look at them after every 700 of them.
-gc.set_threshold(20_000, 20, 20)
+gc.set_threshold(200_000, 10, 10)
 instrumented.install()
 GOLDEN = Path(__file__).parent / "golden"
 

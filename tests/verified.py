@@ -1,4 +1,4 @@
-"""Every nest that a test makes C of is verified: as it was built, as it was scheduled, and as threads share it."""
+"""Every nest that a test makes C of is verified: as it was scheduled, and as threads share it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def install() -> None:
 
     def checked(make: Callable[..., Nest]) -> Callable[..., Nest]:
         @wraps(make)
-        def call(first: Nest, *rest: Any) -> Nest:
-            check(first)
-            nest = make(first, *rest)
+        def call(*arguments: Any) -> Nest:
+            nest = make(*arguments)
             check(nest)
             return nest
 

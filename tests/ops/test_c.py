@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +115,11 @@ def graph_of(name: str, sample: Sample, dtype: DType) -> tuple[Graph, dict[str, 
     return graph, inputs
 
 
-def programs(names: Iterable[str]) -> dict[str, Program]:
-    """A program for every sample of some ops."""
+@cache
+def programs(name: str) -> dict[str, Program]:
+    """A program for every sample of an op, by dtype and number."""
     found = {}
-    for name, dtype in product(names, ALL):
+    for dtype in ALL:
         for i, sample in enumerate(cases(name, dtype)):
             made = graph_of(name, sample, dtype)
             if made is not None:
@@ -130,33 +129,20 @@ def programs(names: Iterable[str]) -> dict[str, Program]:
     return found
 
 
-@pytest.fixture(scope="session")
-def libraries(shared_folder: Path, request: pytest.FixtureRequest) -> dict[str, Library]:
-    """The ops that this run tests, on the instruction sets on which it tests them."""
-    items = [i for i in request.session.items if isinstance(i, pytest.Function) and i.path == Path(__file__)]
-    found = [item.callspec.params for item in items if "libraries" in item.fixturenames]
-    names, isas = ({params[key] for params in found} for key in ("name", "isa"))
-    all_programs = programs(sorted(names))
-    return {isa: Library(all_programs, isa, shared_folder / f"ops_{isa}") for isa in sorted(isas)}
-
-
 @pytest.mark.parametrize("isa", AVAILABLE)
 @pytest.mark.parametrize("name", NAMES)
-def test_c_is_the_reference(name: str, isa: str, libraries: dict[str, Library]) -> None:
-    library = libraries[isa]
-    checked = 0
-    for dtype in ALL:
-        for i, sample in enumerate(cases(name, dtype)):
-            stem = f"{name}_{dtype}_{i}"
-            if stem not in library.programs:
-                continue
-            graph, inputs, expected = expected_of(name, dtype, i)
-            actual = library.call(stem, "forward", inputs)["y"]
-            what = f"{name} {sample.attrs} of {dtype} {[a.shape for a in sample.args]}"
-            assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
-            check(name, dtype, sample, graph, inputs, actual, expected, what)
-            checked += 1
-    assert checked
+def test_c_is_the_reference(name: str, isa: str, tmp_path: Path) -> None:
+    library = Library(programs(name), isa, tmp_path)
+    assert library.programs
+    for stem in library.programs:
+        _, kind, number = stem.rsplit("_", 2)
+        dtype, i = DTYPES[kind], int(number)
+        sample = cases(name, dtype)[i]
+        graph, inputs, expected = expected_of(name, dtype, i)
+        actual = library.call(stem, "forward", inputs)["y"]
+        what = f"{name} {sample.attrs} of {dtype} {[a.shape for a in sample.args]}"
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
+        check(name, dtype, sample, graph, inputs, actual, expected, what)
 
 
 def check(
