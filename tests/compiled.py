@@ -187,7 +187,7 @@ class Library:
         with open(folder / "lock", "w") as lock:  # several test processes may share the folder: the first one compiles
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
-                # The best set with most of the warnings that optimizing finds; the same C for others in half of the time.
+                # The best set with most of the warnings that optimizing finds; others in half of the time.
                 level = "-Og" if isa == AVAILABLE[-1] else "-O0"
                 self._compile(library, [*cc.split(), level, *FLAGS, *flags])
         self.library = ctypes.CDLL(str(library))

@@ -18,7 +18,7 @@ from mlaot.build import toolchain
 from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
-from mlaot.printing import parts
+from mlaot.printing import cmake, parts
 from mlaot.printing.helpers import callers
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest
 from mlaot.schedule.tuning import PART_SECONDS, WHOLE_SECONDS
@@ -71,6 +71,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     """``build(model)`` gives what was compiled for its module: a unit and its part; the library is ``m/nn.so``."""
     monkeypatch.setenv("MLAOT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CFLAGS", raising=False)
+    monkeypatch.setattr(cmake, "INTERFACE_FLAGS", ("-O0",))
     monkeypatch.setattr(parts, "WHOLE_SECONDS", 0.0)
     monkeypatch.setattr(parts, "PART_SECONDS", 1e-6)
     monkeypatch.setattr(parts, "MAX_PARTS", COUNT)

@@ -132,7 +132,9 @@ def programs(name: str) -> dict[str, Program]:
 @pytest.mark.parametrize("isa", AVAILABLE)
 @pytest.mark.parametrize("name", NAMES)
 def test_c_is_the_reference(name: str, isa: str, tmp_path: Path) -> None:
-    library = Library(programs(name), isa, tmp_path)
+    """All samples on the best set of this machine, every second one on the others."""
+    chosen = dict(list(programs(name).items())[:: 1 if isa == AVAILABLE[-1] else 2])
+    library = Library(chosen, isa, tmp_path)
     assert library.programs
     for stem in library.programs:
         _, kind, number = stem.rsplit("_", 2)

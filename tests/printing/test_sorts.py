@@ -141,7 +141,7 @@ def test_rows_have_the_bits_of_a_stable_sort(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_places_have_the_bits_of_a_stable_sort(libraries: Callable[[str], ctypes.CDLL], isa: str, dtype: str) -> None:
-    for n in SIZES[1:]:
+    for n in SIZES[1::3]:
         for name, x in orders(n, DTYPES[dtype]).items():
             for low, high in {(0, 1), (n // 2, n // 2 + 1), (n - 1, n), (n // 10, n - n // 10), (n // 3, n // 3 + 2)}:
                 for descending in (False, True):
