@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Node
-from mlaot.ir.dims import NOMINAL
+from mlaot.ir.dims import NOMINAL, dim
 from mlaot.ir.layouts import Labels
 from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded_extent
+from mlaot.lower.padding import padded_windows
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
@@ -34,6 +35,8 @@ from mlaot.nest.expressions import (
     as_index,
     call,
     cast,
+    least,
+    most,
     round_up,
 )
 from mlaot.nest.reductions import combine, identity
@@ -96,6 +99,19 @@ class _Read:
         return None if label == self.panel else self.strides.get(label, 0)
 
 
+@dataclass(frozen=True)
+class _Inside:
+    """The rounds of a summed label that read no padding: with those of label ``other``, all that reach an element from
+    ``low`` to below ``high``. A round moves by ``step`` elements, one of ``other`` by ``by``.
+    """
+
+    other: str
+    step: int
+    by: int
+    low: Dim
+    high: Dim
+
+
 def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
     """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
     strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
@@ -151,6 +167,19 @@ class _ContractionBuilder:
         self.kept = [c for c in self.out if self.merged_into[c] == c and self.sizes[c] != 1]
         summed = [c for c in self.sizes if c not in self.out and self.merged_into[c] == c and self.sizes[c] != 1]
         self.summed = sorted(summed, key=self._memory_order)
+        self.inside = self._inside(nodes, labels) if self.node.op is red.contract else {}
+
+    def _inside(self, nodes: Sequence[Node], labels: Sequence[str]) -> dict[str, _Inside]:
+        """Find the summed labels along which some rounds read only the padding of an operand."""
+        merged = {v for u, v in self.merged_into.items() if u != v}
+        found: dict[str, _Inside] = {}
+        for node, names in zip(nodes, labels, strict=True):
+            for windows in padded_windows(node):
+                pair = [(names[axis], step) for axis, step in zip(windows.axes, windows.steps, strict=True)]
+                for (label, step), (other, by) in (pair, pair[::-1]):
+                    if label in self.summed and other in self.kept and not merged & {label, other}:
+                        found.setdefault(label, _Inside(other, step, by, windows.low, windows.high))
+        return found
 
     def _extent(self, label: str) -> int:
         size = self.sizes[label]
@@ -325,7 +354,13 @@ class _ContractionBuilder:
         """Wrap ``body`` in loops over labels, the outermost first."""
         result = tuple(body)
         for c in reversed([*labels]):
-            result = (loop(names[c], self.sizes[c], result, tiled=c == lanes, **more),)
+            found = loop(names[c], self.sizes[c], result, tiled=c == lanes, **more)
+            inside = self.inside.get(c)
+            if lanes is not None and inside is not None and lanes not in (c, inside.other):
+                at = dim(names[inside.other]) * -inside.by + (inside.step - 1)
+                low, high = ((end + at) // inside.step for end in (inside.low, inside.high))
+                found = replace(found, low=most(Index(low), 0), high=least(Index(high), self.sizes[c]))
+            result = (found,)
         return result
 
     def _accumulate(self, total: Var, factors: Sequence[Expr]) -> Expr:

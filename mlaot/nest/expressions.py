@@ -240,9 +240,14 @@ def least(a: Expr, b: int | Dim | Expr) -> Expr:
     return Call("least", (a, as_index(b)), INDEX)
 
 
+def most(a: Expr, b: int | Dim | Expr) -> Expr:
+    """Return the larger one of two indices."""
+    return Call("most", (a, as_index(b)), INDEX)
+
+
 def lanes_left(left: Expr, lanes: int) -> Expr:
     """Return how many of ``lanes`` there are if ``left`` elements are left: none to all."""
-    return Call("most", (Index(0), least(left, lanes)), INDEX)
+    return most(Index(0), least(left, lanes))
 
 
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:

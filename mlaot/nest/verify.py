@@ -185,7 +185,8 @@ class _Ranges:
 
     def loop(self, s: For, scope: _Scope) -> list[_Use]:
         """Check a loop; its variable is bounded by its first and its last value."""
-        low, high = self.value(s.low, scope), self.value(s.high, scope)
+        low = self.value(_widest(s.low), scope)
+        high = self.value(_widest(s.high) if isinstance(low, int) else s.high, scope)
         if low is None or high is None:
             inner = replace(scope, values={**scope.values, s.var.name: None})
             return self.body(s.body, inner)
@@ -450,6 +451,13 @@ def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
             return False
         total += weight * larger[weight]
     return True
+
+
+def _widest(end: Expr) -> Expr:
+    """Return a number that an end of a loop does not pass: that of ``least(x, 5)``, or of ``most(x, 0)``."""
+    if isinstance(end, Call) and end.name in ("least", "most"):
+        return next((x for x in end.args[1:] if isinstance(x, Index) and isinstance(x.value, int)), end)
+    return end
 
 
 def slope_of(value: Dim, name: str) -> int | None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import NOMINAL, assign, step_of
+from mlaot.ir.dims import NOMINAL, assign, names, step_of
 from mlaot.nest.expressions import HALVES, WORD, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import Machine
@@ -60,6 +60,19 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Inside:
+    """The rounds of the summed variable ``name`` whose terms are not all zeros: from ``low`` to below ``high``.
+
+    Both fall as the variable ``other`` of the result grows, and may lie outside of the variable's rounds.
+    """
+
+    name: str
+    other: str
+    low: Dim
+    high: Dim
+
+
+@dataclass(frozen=True)
 class Contraction:
     """A nest that sums products (or combines the elements of one operand) over ``summed`` for each point of ``out``.
 
@@ -69,6 +82,7 @@ class Contraction:
     an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``dot``: where each
     factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty. ``groups``: the
     last operand is stored in groups. ``power``: instead of products, differences are summed (1), or their squares (2).
+    ``inside``: what may be left out of the sums, as operands are padded.
     """
 
     dtype: str
@@ -82,6 +96,7 @@ class Contraction:
     dot: str = ""
     groups: Groups | None = None
     power: int = 0
+    inside: tuple[Inside, ...] = ()
     once: Body = field(default=(), compare=False)
     epilogue: Body = field(default=(), compare=False)
 
@@ -129,6 +144,7 @@ def contraction_of(nest: Nest) -> Contraction:
         GATE if len(updates) > 1 else None,
         functions[0] if functions[0] in DOTS else "",
         power=_power(updates[0]),
+        inside=tuple(found for loop in summed if (found := _inside(loop, out)) is not None),
         once=once,
         epilogue=epilogue,
     )
@@ -174,8 +190,19 @@ def _loops(body: Body) -> tuple[list[For], Body]:
 
 
 def _extent(loop: For) -> Dim:
-    assert isinstance(loop.high, Index), f"bug in mlaot: tiles of a loop to {loop.high}"
-    return loop.high.value
+    high = loop.high.args[1] if isinstance(loop.high, Call) else loop.high
+    assert isinstance(high, Index), f"bug in mlaot: tiles of a loop to {loop.high}"
+    return high.value
+
+
+def _inside(loop: For, out: Sequence[For]) -> Inside | None:
+    """Return which rounds of a summed variable a loop has, if those depend on a variable of the result."""
+    if not (isinstance(loop.low, Call) and isinstance(loop.high, Call)):
+        return None
+    low, high = (end.args[0] for end in (loop.low, loop.high))
+    assert isinstance(low, Index) and isinstance(high, Index), f"bug in mlaot: tiles of a loop from {low} to {high}"
+    (other,) = names(low.value) & {each.var.name for each in out}
+    return Inside(loop.var.name, other, low.value, high.value)
 
 
 def _factors(s: Statement) -> tuple[str, list[Load]]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlaot.ir.dims import NOMINAL, Dim, dim, names, product, step_of
-from mlaot.nest.expressions import INDEX, Call, Index, Var, least
+from mlaot.nest.expressions import INDEX, Call, Index, Var, least, most
 from mlaot.nest.expressions import Expr as Expression
 from mlaot.nest.statements import (
     Alloc,
@@ -236,7 +236,7 @@ def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: 
     first, last = Var(f"begin{depth + 1}", INDEX), Var(f"end{depth + 1}", INDEX)
     inner = _joined_part(loop.body, shared, depth + 1, Index(dim(first.name)), Index(dim(last.name)))
     lets = (
-        Let(first, Call("most", (Index(begin.value + -places * dim(v)), Index(0)), INDEX)),
+        Let(first, most(Index(begin.value + -places * dim(v)), 0)),
         Let(last, least(Index(end.value + -places * dim(v)), places)),
     )
     low, high = Index(begin.value // places), Index((end.value + (places - 1)) // places)

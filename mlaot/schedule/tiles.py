@@ -24,8 +24,8 @@ from itertools import product
 from math import prod
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import dim, names
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, Var, compare, lanes_left, splat
+from mlaot.ir.dims import assign, dim, names
+from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, Var, compare, lanes_left, least, most, splat
 from mlaot.nest.statements import (
     Alloc,
     Assign,
@@ -259,11 +259,33 @@ class _Loops:
         axis = summed[depth]
         if depth < len(summed) - 1:
             inner = tuple(self._sum(depth + 1, {**at, axis.name: dim(axis.name)}, tile))
-            yield _loop(axis.name, 0, axis.size, inner)
+            low, high = self._ends(axis, tile)
+            yield For(index_var(axis.name), low, high, inner)
         elif isinstance(axis.size, int):
             yield from self._fixed_sum(axis.name, axis.size, at, tile)
         else:
             yield from self._dynamic_sum(axis.name, axis.size, at, tile)
+
+    def _ends(self, axis: Axis, tile: Tile) -> tuple[Expr, Expr]:
+        """Return from where to where a sum goes: all points of the tile together need the terms in between.
+
+        Results that must not depend on the size of tiles get all terms, since zero times infinity is no number.
+        """
+        low: Expr = Index(0)
+        high: Expr = Index(axis.size)
+        inside = next((each for each in self.kernel.inside if each.name == axis.name), None)
+        if inside is None or self.machine.deterministic:
+            return low, high
+        first = tile.at[inside.other]
+        last = first + max(point.get(inside.other, 0) for point in (*tile.rows, *tile.columns))
+        extent = next(each.size for each in self.kernel.out if each.name == inside.other)
+        reached = assign(inside.low, {inside.other: last - first})
+        if not (isinstance(reached, int) and reached <= 0):  # nor do tiles behind the first one begin later
+            low = most(Index(assign(inside.low, {inside.other: last})), 0)
+        reached = assign(inside.high, {inside.other: extent - 1 - (last - first)}) - axis.size
+        if not (isinstance(reached, int) and reached >= 0):
+            high = least(Index(assign(inside.high, {inside.other: first})), axis.size)
+        return low, high
 
     def _fixed_sum(self, v: str, size: int, at: Point, tile: Tile) -> Iterator[Statement]:
         """Yield a main loop with a step into each set of accumulators, then the steps that are left.
