@@ -18,7 +18,7 @@ from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded_extent
-from mlaot.lower.padding import padded_windows
+from mlaot.lower.padding import PaddedWindows, padded_windows
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
@@ -47,7 +47,7 @@ from mlaot.ops.kinds import PRODUCTS, VECTORS, base_of, is_free
 from mlaot.ops.quantized import contract_bytes, contract_groups
 from mlaot.schedule.contraction import DOTS, contraction_of
 from mlaot.schedule.cost import cost
-from mlaot.schedule.machine import REFERENCE
+from mlaot.schedule.machine import LINE, REFERENCE
 from mlaot.schedule.tuning import SCATTER_CYCLES
 
 LABELS = "abcdefghijklmnopqrstuvwxyz"
@@ -97,6 +97,12 @@ class _Read:
     def stride(self, label: str) -> Dim | None:
         """Return the stride along a label; None along the one that is cut into panels."""
         return None if label == self.panel else self.strides.get(label, 0)
+
+
+def _windows(nodes: Sequence[Node], labels: Sequence[str]) -> list[tuple[tuple[str, str], PaddedWindows]]:
+    """Return the windows over padding that operands are, with the labels of their positions and elements."""
+    pairs = [(names, each) for node, names in zip(nodes, labels, strict=True) for each in padded_windows(node)]
+    return [((names[each.axes[0]], names[each.axes[1]]), each) for names, each in pairs]
 
 
 @dataclass(frozen=True)
@@ -162,23 +168,24 @@ class _ContractionBuilder:
                     panel = None
             self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
+        self.windows = _windows(nodes, labels) if self.node.op is red.contract else []
+        self.positions = {first for (first, _), _ in self.windows if first in self.out}
         self.merged_into = {c: c for c in self.sizes}  # the label that each label has become part of
         self._merge()
         self.kept = [c for c in self.out if self.merged_into[c] == c and self.sizes[c] != 1]
         summed = [c for c in self.sizes if c not in self.out and self.merged_into[c] == c and self.sizes[c] != 1]
         self.summed = sorted(summed, key=self._memory_order)
-        self.inside = self._inside(nodes, labels) if self.node.op is red.contract else {}
+        self.inside = self._inside()
 
-    def _inside(self, nodes: Sequence[Node], labels: Sequence[str]) -> dict[str, _Inside]:
-        """Find the summed labels along which some rounds read only the padding of an operand."""
+    def _inside(self) -> dict[str, _Inside]:
+        """Return the summed labels along which some rounds read only the padding of an operand."""
         merged = {v for u, v in self.merged_into.items() if u != v}
         found: dict[str, _Inside] = {}
-        for node, names in zip(nodes, labels, strict=True):
-            for windows in padded_windows(node):
-                pair = [(names[axis], step) for axis, step in zip(windows.axes, windows.steps, strict=True)]
-                for (label, step), (other, by) in (pair, pair[::-1]):
-                    if label in self.summed and other in self.kept and not merged & {label, other}:
-                        found.setdefault(label, _Inside(other, step, by, windows.low, windows.high))
+        for labels, windows in self.windows:
+            pair = [*zip(labels, windows.steps, strict=True)]
+            for (label, step), (other, by) in (pair, pair[::-1]):
+                if label in self.summed and other in self.kept and not merged & {label, other}:
+                    found.setdefault(label, _Inside(other, step, by, windows.low, windows.high))
         return found
 
     def _extent(self, label: str) -> int:
@@ -208,6 +215,8 @@ class _ContractionBuilder:
         sizes = [self.sizes[c] for c in (u, v) if self.merged_into[c] == c and c != self.gate]
         if len(sizes) < 2 or not all(isinstance(size, int) and size != 1 for size in sizes):
             return False
+        if u in self.positions and self.sizes[v] * DTYPES[self.group.dtype].itemsize % LINE == 0:
+            return False  # vectors are whole without, and each position leaves out its own padding
         pairs: list[tuple[Dim | None, Dim | None]] = [(r.stride(u), r.stride(v)) for r in self.reads]
         if u in self.out:
             i, j = self.out.index(u), self.out.index(v)

@@ -43,7 +43,7 @@ def padded_windows(node: Node) -> Iterator[PaddedWindows]:
         padded, along = _origin(windows.arg(0), axis)
         if inside in origins and padded.op is st.pad and _is_zero(padded.arg(1)):
             before, after, between = (padded.attrs[key][along] for key in ("low", "high", "interior"))
-            if between == 0 and nonnegative(before) and nonnegative(after):
+            if between == 0 and (before, after) != (0, 0) and nonnegative(before) and nonnegative(after):
                 steps = windows.attrs["strides"][i], windows.attrs["dilations"][i]
                 high = before + padded.arg(0).type.shape[along]
                 yield PaddedWindows((position, origins.index(inside)), steps, before, high)

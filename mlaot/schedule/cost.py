@@ -14,11 +14,14 @@ from functools import lru_cache
 from math import inf, prod
 
 from mlaot.ir import DTYPES
+from mlaot.ir.dims import assign
+from mlaot.ir.dims import nominal as nominal_extent
 from mlaot.schedule import tuning
 from mlaot.schedule.contraction import (
     DOTS,
     Axis,
     Contraction,
+    Inside,
     Operand,
     column_names,
     description,
@@ -282,7 +285,7 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
     lanes = lanes_of(kernel.dtype, machine)
     steps = 1.0
     for axis in kernel.summed:
-        steps *= _units(kernel, axis, lanes)
+        steps *= _units(kernel, axis, lanes) * _share_inside(kernel, axis, plan)
     shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
     rows = set(row_names(kernel))
     for axis in kernel.out:
@@ -365,6 +368,25 @@ def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], mach
         if are_enough and prod(tiles[depth:]) > 1 and size <= tuning.PART_BYTES:
             return depth
     return None
+
+
+def _share_inside(kernel: Contraction, axis: Axis, plan: Schedule) -> float:
+    """Return the share of a summed variable's rounds that tiles have, which may leave out what is padding."""
+    inside = next((each for each in kernel.inside if each.name == axis.name), None)
+    is_unrolled = axis in kernel.summed[len(kernel.summed) - plan.unrolled :]
+    if inside is None or is_unrolled or plan.counts.get(inside.other, 1) > 1:
+        return 1.0
+    places = next(nominal(each.size) for each in kernel.out if each.name == inside.other)
+    return _mean_rounds(inside, places, nominal(axis.size)) / max(nominal(axis.size), 1)
+
+
+@lru_cache(64)
+def _mean_rounds(inside: Inside, places: int, size: int) -> float:
+    """Return the mean number of rounds that a summed variable of ``size`` has at all places of the other variable."""
+    ends = [
+        [nominal_extent(assign(end, {inside.other: i})) for end in (inside.low, inside.high)] for i in range(places)
+    ]
+    return sum(max(min(high, size) - max(low, 0), 0) for low, high in ends) / max(places, 1)
 
 
 def _units(kernel: Contraction, axis: Axis, lanes: int) -> int:

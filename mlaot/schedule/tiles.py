@@ -293,6 +293,10 @@ class _Loops:
         ``size`` = main * q + (full - main) * q + remainder, for steps of q elements; main is a multiple of the sets.
         """
         q, sets = self.step, tile.sets
+        low, high = self._ends(Axis(v, size), tile)
+        if q == sets == 1 and (low, high) != (Index(0), Index(size)):
+            yield For(index_var(v), low, high, tuple(tile.steps([{**at, v: dim(v)}], None)))
+            return
         full, remainder = divmod(size, q)
         main = full // sets * sets
         if main == sets:
