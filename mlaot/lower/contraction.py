@@ -18,7 +18,7 @@ from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded_extent
-from mlaot.lower.padding import PaddedWindows, padded_windows
+from mlaot.lower.padding import PaddedWindows, is_weight, padded_windows
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
@@ -99,12 +99,6 @@ class _Read:
         return None if label == self.panel else self.strides.get(label, 0)
 
 
-def _windows(nodes: Sequence[Node], labels: Sequence[str]) -> list[tuple[tuple[str, str], PaddedWindows]]:
-    """Return the windows over padding that operands are, with the labels of their positions and elements."""
-    pairs = [(names, each) for node, names in zip(nodes, labels, strict=True) for each in padded_windows(node)]
-    return [((names[each.axes[0]], names[each.axes[1]]), each) for names, each in pairs]
-
-
 @dataclass(frozen=True)
 class _Inside:
     """The rounds of a summed label that read no padding: with those of label ``other``, all that reach an element from
@@ -168,7 +162,7 @@ class _ContractionBuilder:
                     panel = None
             self.reads.append(_Read(access, strides, panel))
         self.stored = [b for n in group.nodes for b in stores.get(n, ())]
-        self.windows = _windows(nodes, labels) if self.node.op is red.contract else []
+        self.windows = self._windows(nodes, labels) if self.node.op is red.contract else []
         self.positions = {first for (first, _), _ in self.windows if first in self.out}
         self.merged_into = {c: c for c in self.sizes}  # the label that each label has become part of
         self._merge()
@@ -176,6 +170,14 @@ class _ContractionBuilder:
         summed = [c for c in self.sizes if c not in self.out and self.merged_into[c] == c and self.sizes[c] != 1]
         self.summed = sorted(summed, key=self._memory_order)
         self.inside = self._inside()
+
+    def _windows(self, nodes: Sequence[Node], labels: Sequence[str]) -> list[tuple[tuple[str, str], PaddedWindows]]:
+        """Return windows over padding that are multiplied by weights, with the labels of their places and elements."""
+        pairs = []
+        for x, names, other in zip(nodes, labels, reversed(nodes), strict=True):
+            if is_weight(other, self.accesses):
+                pairs += [((names[each.axes[0]], names[each.axes[1]]), each) for each in padded_windows(x)]
+        return pairs
 
     def _inside(self) -> dict[str, _Inside]:
         """Return the summed labels along which some rounds read only the padding of an operand."""

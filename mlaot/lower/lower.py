@@ -18,7 +18,7 @@ from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.prepare import prepare_procedure
-from mlaot.lower.program import Buffer, Entry, ExtensionModule, Port, Procedure, Program, Step, kernels_of
+from mlaot.lower.program import HELD, Buffer, Entry, ExtensionModule, Port, Procedure, Program, Step, kernels_of
 from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.separate_rows import separate_rows
@@ -44,8 +44,6 @@ DOCS = {
     PREPARE: "Weights in the form that kernels read, which takes more room than the weights.",
     FIT_END: "Their updates by all examples of the block.",
 }
-
-HELD = ("constant", "state")  # where weights are
 
 
 def lower(model: Module) -> Program:

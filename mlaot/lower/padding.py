@@ -3,16 +3,22 @@
     v0 = pad(x, 0, low=(4,), high=(4,))     18 elements, those from 4 to below 14 are x
     v1 = window(v0, sizes=(5,))             v1[p, k] = v0[p + k], so p + k < 4 and p + k >= 14 are zeros
 
-A sum of products with such windows needs only the rounds in between.
+A sum of products of such windows and weights needs only the rounds in between. Zero times infinity is no number, so
+whatever else the windows are multiplied by meets the padding: only of the numbers of a model, which are all broken
+where one is, is it known that they are finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.dims import nonnegative
+from mlaot.lower.layout import Access
+from mlaot.lower.program import HELD
 from mlaot.ops import structure as st
 from mlaot.ops.axes import axes_of
 from mlaot.ops.kinds import base_of, is_view
@@ -64,3 +70,13 @@ def _origin(node: Node, axis: int) -> tuple[Node, int]:
 def _is_zero(node: Node) -> bool:
     node = base_of(node)
     return node.op is st.const and not node.attrs["value"].array.any()
+
+
+def is_weight(node: Node, accesses: Mapping[Node, Access]) -> bool:
+    """Tell whether the elements of a value are those of something that the module holds, or finite constants."""
+    node = node.find()
+    while (node.op.moves and len(node.args) == 1) or is_view(node):
+        node = node.arg(0)
+    if node.op is st.const:
+        return bool(np.isfinite(node.attrs["value"].array).all())
+    return node.op is st.input_ and node in accesses and accesses[node].buffer.root.where in HELD

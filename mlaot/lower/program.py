@@ -134,6 +134,9 @@ class ExtensionModule:
         return self.name.replace(".", "_")
 
 
+HELD = ("constant", "state")  # where weights are
+
+
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.

@@ -51,7 +51,7 @@ from .bounds import EPS, Bounded, analyse, difference, exact
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
-PER_FILE = 50
+PER_FILE = 40
 BATCH = dim("batch")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1e30, 3e38, 1e-30, 16777217.0)
 LEAST = tuple(s for s in passes.PIPELINE if s.name in ("split_parameters", "add_batch", "entries", "legalize"))
