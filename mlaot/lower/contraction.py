@@ -18,7 +18,7 @@ from mlaot.lower.builder import Builder, elements
 from mlaot.lower.fuse import Group
 from mlaot.lower.gates import gate
 from mlaot.lower.layout import Access, padded_extent
-from mlaot.lower.padding import PaddedWindows, is_weight, padded_windows
+from mlaot.lower.padded_windows import PaddedWindows, is_weight, padded_windows
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,

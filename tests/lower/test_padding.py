@@ -1,7 +1,8 @@
-"""Sums over windows of padded arrays: they are right, and leave out what is padding."""
+"""Padding without a copy: what is computed to be padded is computed into the middle of the padded value."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,107 +10,127 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot import nn
-from mlaot.generate import compile_model
-from mlaot.ir import Dim, Graph, Node, Type, dim
-from mlaot.ir.types import f32
-from mlaot.lower.padding import PaddedWindows, padded_windows
-from mlaot.nest.expressions import Call
-from mlaot.nest.statements import For, walk
-from mlaot.ops import structure as st
-from mlaot.settings.options import Options
+from mlaot import passes
+from mlaot.evaluate import evaluate
+from mlaot.ir import Type
+from mlaot.lower.lower import lower
+from mlaot.lower.program import Program
+from tests.compiled import AVAILABLE, Library
 
-from ..compiled import AVAILABLE, Library, Program
+N = mlaot.dim("n")
+F32, F64 = mlaot.f32, mlaot.f64
 
-RNG = np.random.default_rng(7)
-BATCH, HEIGHT = dim("batch"), dim("height")
-LAYERS: dict[str, tuple[nn.Module, tuple[Dim, ...]]] = {
-    "small map": (nn.Conv2d(16, 32, 3, padding=1, rng=RNG), (BATCH, 16, 7, 7)),
-    "large window": (nn.Conv2d(6, 16, 5, padding=2, rng=RNG), (BATCH, 6, 14, 14)),
-    "all of the map in a window": (nn.Conv2d(8, 24, 5, padding=4, rng=RNG), (BATCH, 8, 3, 3)),
-    "strides": (nn.Conv2d(16, 24, 3, padding=1, stride=2, rng=RNG), (BATCH, 16, 9, 9)),
-    "dilation": (nn.Conv2d(16, 24, 3, padding=3, dilation=3, rng=RNG), (BATCH, 16, 9, 9)),
-    "strides and dilation": (nn.Conv2d(8, 16, 4, padding=5, stride=3, dilation=2, rng=RNG), (BATCH, 8, 11, 10)),
-    "depthwise": (nn.Conv2d(32, 32, 7, padding=3, groups=32, rng=RNG), (BATCH, 32, 7, 7)),
-    "open height": (nn.Conv2d(16, 24, 5, padding=2, rng=RNG), (BATCH, 16, HEIGHT, 9)),
-    "a line": (nn.Conv1d(16, 24, 9, padding=4, rng=RNG), (BATCH, 16, 21)),
-    "transposed": (nn.ConvTranspose2d(16, 8, 4, padding=1, rng=RNG), (BATCH, 16, 5, 5)),
+
+def windows(x: Any, size: int = 3) -> Any:
+    """Something that reads a padded value as it lies in memory."""
+    return np.max(mlaot.window(x, (x.ndim - 1,), (size,)), axis=-1)
+
+
+def pad(x: Any, low: Any = 1, high: Any = 1, value: float = 0.0) -> Any:
+    """The last axis padded."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(low, high)], constant_values=value)
+
+
+def residual(x: Any) -> Any:
+    y = np.exp(x)
+    return windows(pad(y)) + y
+
+
+def two_paddings(x: Any) -> Any:
+    y = np.exp(x)
+    return windows(pad(y)), windows(pad(y, 2, 2, -1.0), 5)
+
+
+def both_axes(x: Any) -> Any:
+    y = np.pad(np.exp(x), [(0, 0), (1, 2), (3, 0)])
+    return np.max(mlaot.window(y, (1, 2), (4, 4)), axis=(-1, -2))
+
+
+def is_output(x: Any) -> Any:
+    y = np.exp(x)
+    return y, windows(pad(y))
+
+
+def of_padding(x: Any) -> Any:
+    return windows(pad(pad(np.exp(x)), 2, 1, 1.0))
+
+
+def merged(x: Any) -> Any:
+    y = np.exp(x)
+    return windows(pad(y)), mlaot.cumsum(y.reshape(N, y.shape[1] * y.shape[2]), 1)
+
+
+def picked(x: Any) -> Any:
+    return windows(pad(np.take(np.exp(x), [3, 0, 5, 5], axis=1)))
+
+
+def looked_up(x: Any) -> Any:
+    return windows(pad(np.take(np.exp(x), x[0, :4].astype(np.int32), axis=1)))
+
+
+def product(x: Any) -> Any:
+    return windows(pad(np.maximum(x @ mlaot.Parameter("w", np.linspace(-1, 1, 6 * 19).reshape(6, 19).astype("f4")), 0)))
+
+
+def in_a_loop(x: Any) -> Any:
+    return mlaot.scan(lambda carry, row: (windows(pad(np.exp(carry - row))), carry), x[0], x)
+
+
+# name: the input's type, the function, how many of its paddings copy
+CASES: dict[str, tuple[Type, Callable[[Any], Any], int]] = {
+    "elementwise": (F32[N, 37], lambda x: windows(pad(np.exp(x))), 0),
+    "short rows": (F64[N, 3, 5], lambda x: windows(pad(np.exp(x))), 0),
+    "before only": (F32[N, 16], lambda x: windows(pad(np.exp(x), 3, 0)), 0),
+    "behind only": (F32[N, 16], lambda x: windows(pad(np.exp(x), 0, 3)), 0),
+    "along the batch": (F32[N, 16], lambda x: windows(np.pad(np.exp(x), ((2, 1), (0, 0)))), 0),
+    "by infinity": (F32[N, 20], lambda x: windows(pad(np.exp(x), value=-np.inf)), 0),
+    "both axes": (F32[N, 6, 18], both_axes, 0),
+    "residual": (F32[N, 35], residual, 0),
+    "product": (F32[N, 6], product, 0),
+    "two paddings": (F32[N, 21], two_paddings, 0),
+    "an output": (F32[N, 21], is_output, 0),
+    "an input": (F32[N, 21], lambda x: windows(pad(x)), 1),
+    "padding of padding": (F32[N, 21], of_padding, 1),
+    "read with merged axes": (F32[N, 4, 16], merged, 1),
+    "picked": (F32[N, 7], picked, 1),  # by a table
+    "looked up": (F32[N, 7], looked_up, 0),
+    "in a loop": (F32[4, 9], in_a_loop, 0),
 }
-DIMS = {"batch": 3, "height": 11}
 
 
-def program_of(layer: nn.Module, shape: tuple[Dim, ...], **options: Any) -> Program:
-    def forward(x: Any) -> Any:
-        return layer(x)
+def program_of(type_: Type, function: Callable[[Any], Any], isa: str) -> tuple[Program, Any]:
+    def model(x: Any) -> Any:
+        return function(x)
 
-    forward.__annotations__ = {"x": mlaot.f32[shape]}
-    return compile_model(mlaot.model(forward, parameters=layer), "m", Options(**options))
+    model.__annotations__ = {"x": type_}
+    declared = mlaot.model(model)
+    module = passes.run("m", declared.trace())
+    return lower(module), module
 
 
-def call(library: Library, stem: str, x: Any) -> Any:
-    return library.call(stem, "forward", {"x": x}, DIMS)["out"]
+def copies(program: Program) -> int:
+    """Kernels that pad what another one has written somewhere else."""
+    kernels = [k for p in program.procedures for k in p.kernels if any(" = pad(" in line for line in k.doc)]
+    return sum(any(not p.written for p in k.params) for k in kernels)
+
+
+def test_which_paddings_copy() -> None:
+    for name, (type_, function, count) in CASES.items():
+        assert copies(program_of(type_, function, "base")[0]) == count, name
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
-def test_convolutions_are_right(isa: str, tmp_path: Path) -> None:
-    names = {name.replace(" ", "_"): name for name in LAYERS}
-    library = Library({stem: program_of(*LAYERS[name]) for stem, name in names.items()}, isa, tmp_path)
-    for stem, name in names.items():
-        layer, shape = LAYERS[name]
-        sizes = [d if isinstance(d, int) else DIMS[str(d)] for d in shape]
-        x = RNG.normal(size=sizes).astype(np.float32)
-        expected = np.asarray(layer(x))
-        np.testing.assert_allclose(call(library, stem, x), expected, rtol=2e-5, atol=2e-5, err_msg=name)
-
-
-def bounded(program: Program) -> int:
-    """How many loops of a program's nests do not run over all of a window."""
-    loops = [s for p in program.procedures for k in p.kernels for s in walk(k.nest.body) if isinstance(s, For)]
-    return sum(isinstance(s.high, Call) and not s.parallel for s in loops)
-
-
-def test_only_windows_over_padding_have_fewer_rounds() -> None:
-    assert bounded(program_of(nn.Conv2d(6, 16, 5, padding=2, rng=RNG), (BATCH, 6, 14, 14))) == 2
-    assert bounded(program_of(nn.Conv2d(6, 16, 5, padding=(2, 0), rng=RNG), (BATCH, 6, 14, 14))) == 1
-    assert bounded(program_of(nn.Conv2d(6, 16, 5, rng=RNG), (BATCH, 6, 14, 14))) == 0
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_an_infinite_weight_meets_no_padding(deterministic: bool, tmp_path: Path) -> None:
-    """Zero times infinity is no number; what must not depend on the instruction set has it everywhere."""
-    layer = nn.Conv2d(16, 32, 5, padding=2, bias=False, rng=RNG)
-    layer.weight.array[:, :, 0] = np.inf
-    flags = ("-ffp-contract=off",) if deterministic else ()
-    program = program_of(layer, (BATCH, 16, 12, 12), deterministic=deterministic)
-    library = Library({"m": program}, AVAILABLE[-1], tmp_path, flags)
-    found = call(library, "m", np.ones((3, 16, 12, 12), np.float32))[..., 2:-2]  # where no column is padding
-    assert (np.isnan if deterministic else np.isfinite)(found[:, :, :2]).all() and np.isinf(found[:, :, 2:]).all()
-
-
-def windows(x: Node, **attrs: Any) -> Node:
-    chosen = {"axes": (1,), "sizes": (3,), "strides": (1,), "dilations": (1,), **attrs}
-    return st.window(x, **chosen)
-
-
-def padded(graph: Graph, value: float = 0.0, **attrs: Any) -> Node:
-    x = graph.input("x", Type(f32, (4, 10)))
-    chosen = {"low": (0, 2), "high": (0, 1), "interior": (0, 0), **attrs}
-    return st.pad(x, graph.constant(value, f32), **chosen)
-
-
-def test_windows_that_are_found() -> None:
-    g = Graph("f")
-    found = windows(padded(g))
-    assert list(padded_windows(found)) == [PaddedWindows((1, 2), (1, 1), 2, 12)]
-    turned = st.transpose(found, perm=(2, 0, 1))
-    assert list(padded_windows(turned)) == [PaddedWindows((2, 0), (1, 1), 2, 12)]
-    wide = windows(padded(g, low=(0, 4)), strides=(2,), dilations=(3,))
-    assert list(padded_windows(wide)) == [PaddedWindows((1, 2), (2, 3), 4, 14)]
-
-
-def test_windows_that_are_not_found() -> None:
-    """Over other values than zeros, along another axis, over an array whose elements are spread."""
-    g = Graph("f")
-    for x in (padded(g, 1.0), padded(g, low=(2, 0), high=(1, 0)), padded(g, interior=(0, 1))):
-        assert list(padded_windows(windows(x))) == []
-    assert list(padded_windows(padded(g))) == []
+def test_values(isa: str, tmp_path: Path) -> None:
+    stems = {f"case{i}": name for i, name in enumerate(CASES)}
+    found = {stem: program_of(*CASES[name][:2], isa) for stem, name in stems.items()}
+    library = Library({stem: program for stem, (program, _) in found.items()}, isa, tmp_path)
+    for stem, name in stems.items():
+        module = found[stem][1]
+        graph = module.graphs["forward"]
+        known = {"n": 3, "batch": 2}
+        shape = [mlaot.ir.dims.substitute(d, known) for d in graph.inputs["x"].type.shape]
+        x = np.random.default_rng(0).normal(size=shape).astype(graph.inputs["x"].type.dtype.numpy)
+        expected = evaluate(graph, {"x": x, **module.slots}, dims=known)
+        got = library.call(stem, "forward", {"x": x}, known)
+        for key, value in expected.items():
+            np.testing.assert_allclose(got[key], value, rtol=2e-5, atol=1e-6, err_msg=name)
