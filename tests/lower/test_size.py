@@ -135,7 +135,7 @@ def calls_of(model: Any) -> int:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_work_grows_with_the_nodes(name: str) -> None:
     """Twice the nodes, hardly more than twice the work; quadratic steps would show as four times theirs."""
-    small, large = 40, 80
+    small, large = 80, 160
     compiled(GRAPHS[name](2))
     assert calls_of(GRAPHS[name](large)) < 2.3 * calls_of(GRAPHS[name](small))
 
