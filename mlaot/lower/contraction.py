@@ -7,8 +7,9 @@ are. The cost model of ``mlaot/schedule/cost.py`` chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from mlaot.ir import DTYPES, Dim, Node
@@ -99,19 +100,6 @@ class _Read:
         return None if label == self.panel else self.strides.get(label, 0)
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """The rounds of a summed label that read no padding: with those of label ``other``, all that reach an element from
-    ``low`` to below ``high``. A round moves by ``step`` elements, one of ``other`` by ``by``.
-    """
-
-    other: str
-    step: int
-    by: int
-    low: Dim
-    high: Dim
-
-
 def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
     """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
     strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
@@ -179,15 +167,17 @@ class _ContractionBuilder:
                 pairs += [((names[each.axes[0]], names[each.axes[1]]), each) for each in padded_windows(x)]
         return pairs
 
-    def _inside(self) -> dict[str, _Inside]:
-        """Return the summed labels along which some rounds read only the padding of an operand."""
+    def _inside(self) -> dict[str, tuple[str, Callable[[Dim], tuple[Dim, Dim]]]]:
+        """Return the summed labels along which some rounds read only padding.
+
+        With each the label of the result that says which, and a function of its place that returns the other rounds.
+        """
         merged = {v for u, v in self.merged_into.items() if u != v}
-        found: dict[str, _Inside] = {}
+        found: dict[str, tuple[str, Callable[[Dim], tuple[Dim, Dim]]]] = {}
         for labels, windows in self.windows:
-            pair = [*zip(labels, windows.steps, strict=True)]
-            for (label, step), (other, by) in (pair, pair[::-1]):
+            for along, (label, other) in enumerate((labels, labels[::-1])):
                 if label in self.summed and other in self.kept and not merged & {label, other}:
-                    found.setdefault(label, _Inside(other, step, by, windows.low, windows.high))
+                    found.setdefault(label, (other, partial(windows.rounds, along)))
         return found
 
     def _extent(self, label: str) -> int:
@@ -366,10 +356,9 @@ class _ContractionBuilder:
         result = tuple(body)
         for c in reversed([*labels]):
             found = loop(names[c], self.sizes[c], result, tiled=c == lanes, **more)
-            inside = self.inside.get(c)
-            if lanes is not None and inside is not None and lanes not in (c, inside.other):
-                at = dim(names[inside.other]) * -inside.by + (inside.step - 1)
-                low, high = ((end + at) // inside.step for end in (inside.low, inside.high))
+            if lanes is not None and c in self.inside and lanes not in (c, self.inside[c][0]):
+                other, rounds = self.inside[c]
+                low, high = rounds(dim(names[other]))
                 found = replace(found, low=most(Index(low), 0), high=least(Index(high), self.sizes[c]))
             result = (found,)
         return result

@@ -37,6 +37,15 @@ class PaddedWindows:
     low: Dim
     high: Dim
 
+    def rounds(self, along: int, at: Dim) -> tuple[Dim, Dim]:
+        """Return from which to below which round along one of ``axes`` no padding is read, ``at`` a place of the other.
+
+        Both may lie outside of the axis.
+        """
+        step, by = self.steps[along], self.steps[1 - along]
+        low, high = ((end + at * -by + (step - 1)) // step for end in (self.low, self.high))
+        return low, high
+
 
 def padded_windows(node: Node) -> Iterator[PaddedWindows]:
     """Yield the windows over padded axes that a node, or what it views, takes."""
