@@ -1,7 +1,11 @@
 """Decision trees in the layout that kernels walk; every tree is in memory once.
 
-* Shallow trees are padded to perfect ones of one depth, ``{threshold, feature}`` per node, without links: tree blocks.
-* All other trees keep their links: ``{threshold, feature, left, right}``.
+* Shallow trees, if most are, are padded to perfect ones of one depth, ``{threshold, feature}`` per node, without links:
+  tree blocks.
+* All other trees keep their links. The roots come first, then the two children of each node side by side, the right one
+  before the left one, so that a step is ``node = children + (x[feature] <= threshold)``. A leaf is a node too, whose
+  ``children`` is itself and whose threshold is nan: nothing is at most nan, so a row that is there stays. The bits of
+  that nan hold the number of the leaf.
 """
 
 from __future__ import annotations
@@ -16,6 +20,32 @@ from mlaot.ops.trees import Forest
 from mlaot.schedule.tuning import BUSHY_LEVELS, PADDED_LEAVES, PERFECT_LEVELS, ROWS_IN_STEP, TREES_IN_STEP
 
 Array = np.ndarray[Any, Any]
+NAN32, NAN64 = 0x7FC00000, 0x7FF80000  # the first word of a quiet nan, whose other bits are free
+
+
+@dataclass(frozen=True)
+class Links:
+    """The words of a node that has links.
+
+    The threshold is a float32 in one word, and ``{children, is leaf, feature}`` share the next one, where ``bits`` are
+    enough for a feature; otherwise it is a float64 in two words, then come ``{is leaf, feature}`` and ``children``.
+    """
+
+    words: int
+    threshold: str
+    bits: int
+
+    @property
+    def flag(self) -> int:
+        """The bit that says that a node is a leaf."""
+        return 1 << self.bits
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.words == NARROW_WORDS
+
+
+NARROW_WORDS, WIDE_WORDS, LEAF_BITS = 2, 4, 22  # of a float32 that is nan, 22 bits are free
 
 
 @dataclass(frozen=True)
@@ -50,24 +80,29 @@ class Packed:
 
     ``columns``: of a row as the trees read it. If a node sends nan to the left, while comparisons send it to the right,
     rows are gathered first: the features, and a second copy with -inf for nan of those that send nan to the left.
+    ``dtypes``: of the rows, and of the result; ``compared``: that in which rows and thresholds are compared.
     """
 
-    def __init__(self, forest: Forest, dtype: str, aggregate: str, width: int, is_row: bool) -> None:
+    def __init__(self, forest: Forest, dtypes: tuple[str, str], aggregate: str, width: int, is_row: bool) -> None:
+        rows, result = dtypes
         self.forest = forest
-        self.dtype = np.dtype(DTYPES[dtype].numpy)
-        self.kind = DTYPES[dtype]
         self.identity = {"sum": 0.0, "min": np.inf, "max": -np.inf}[aggregate]
         self.targets = int(np.prod(forest.targets, dtype=np.int64))
         leaves = forest.leaves.array.reshape(-1, self.targets)
-        self.threshold = round_down(forest.threshold.array, self.dtype)
         depths, counts, own = self._measure(leaves)
         self.leaf = "one" if self.targets == 1 else "own" if own is not None and aggregate == "sum" else "all"
         self.target = np.zeros(0, np.int64) if own is None else own
         if self.leaf == "own":
             leaves = leaves.sum(axis=1, keepdims=True)  # each leaf has one number that is not zero
-        self.leaves = leaves.astype(self.dtype)
+        self.kind = DTYPES[result]
+        self.leaves = leaves.astype(self.kind.numpy)
         shallow = (depths <= BUSHY_LEVELS) | ((depths <= PERFECT_LEVELS) & (2**depths <= PADDED_LEAVES * counts))
-        self._choose_columns(width, is_row, bool(shallow.any()))
+        if shallow.mean() < 0.5:
+            shallow[:] = False  # a few do not pay for what all rows need to be in lanes
+        self.compared = result if shallow.any() else rows  # rows in lanes select leaves by masks of their own width
+        self.dtype = np.dtype(DTYPES[self.compared].numpy)
+        self.threshold = round_down(forest.threshold.array, self.dtype)
+        self._choose_columns(width, is_row and rows == self.compared, bool(shallow.any()))
         self._make_blocks(depths, np.flatnonzero(shallow))
         self._link(np.flatnonzero(~shallow))
 
@@ -132,11 +167,10 @@ class Packed:
         self.splits = np.concatenate(splits) if splits else np.zeros(0, self._record())
         self.block_leaves = np.concatenate([part.reshape(-1) for part in leaves]) if leaves else np.zeros(0, self.dtype)
 
-    def _record(self, *more: tuple[str, str]) -> np.dtype[Any]:
-        """Return the dtype of a node in memory: a C struct of the same fields."""
-        size = self.dtype.itemsize + 4 + 4 * len(more)
-        padding = [("padding", "<u4")] * (size % self.dtype.itemsize // 4)
-        return np.dtype([("threshold", self.dtype), ("feature", "<u4"), *more, *padding])
+    def _record(self) -> np.dtype[Any]:
+        """Return the dtype of a node of a perfect tree in memory: a C struct of the same fields."""
+        padding = [("padding", "<u4")] * (self.dtype.itemsize == 8)
+        return np.dtype([("threshold", self.dtype), ("feature", "<u4"), *padding])
 
     def _perfect(self, trees: Array, depth: int, width: int) -> tuple[Array, Array]:
         """Return the splits and leaves of perfect trees.
@@ -147,7 +181,7 @@ class Packed:
         groups = -(-len(trees) // width)
         splits = np.zeros((groups * width, 1 << depth), self._record())
         splits["threshold"] = np.inf
-        leaves = np.full((groups * width, 1 << depth, self.leaves.shape[1]), self.identity, self.dtype)
+        leaves = np.full((groups * width, 1 << depth, self.leaves.shape[1]), self.identity, self.leaves.dtype)
         at = self.forest.roots.array[trees][:, None].astype(np.int64)
         left, right = self.forest.left.array, self.forest.right.array
         for level in range(depth):
@@ -165,9 +199,9 @@ class Packed:
         return ordered[0].reshape(-1), ordered[1]
 
     def _link(self, deep: Array) -> None:
-        """Make the nodes, leaves and roots of trees that keep their links.
+        """Make the nodes and leaves of trees that keep their links.
 
-        Trees of a single leaf, the identity element, fill up the roots.
+        Trees of a single leaf, the identity element, fill up the roots. Nodes that several trees have are there once.
         """
         self.branching = len(deep)
         used, reached = np.zeros(len(self.threshold), bool), np.zeros(len(self.leaves), bool)
@@ -175,22 +209,39 @@ class Packed:
             mine = at[np.isin(tree, deep)]
             used[mine[mine >= 0]] = True
             reached[~mine[mine < 0]] = True
-        number, leaf = np.cumsum(used) - 1, np.cumsum(reached) - 1
-
-        def renumber(at: Array) -> Array:
-            return np.where(at >= 0, number[np.maximum(at, 0)] if len(number) else 0, ~leaf[np.maximum(~at, 0)])
-
-        self.branches = np.zeros(used.sum(), self._record(("left", "<i4"), ("right", "<i4")))
-        self.branches["threshold"] = self.threshold[used]
-        self.branches["feature"] = self.column[used]
-        for name, child in (("left", self.forest.left.array), ("right", self.forest.right.array)):
-            self.branches[name] = renumber(child.astype(np.int64))[used]
-        neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.dtype)
+        neutral_leaf = np.full((1, self.leaves.shape[1]), self.identity, self.leaves.dtype)
         self.branch_leaves = np.concatenate([self.leaves[reached], neutral_leaf])
-        roots = renumber(self.forest.roots.array.astype(np.int64))[deep]
-        self.roots = np.pad(roots, (0, -len(deep) % ROWS_IN_STEP), constant_values=~int(reached.sum()))
+        roots = self.forest.roots.array[deep]
+        filling = np.full(-len(deep) % ROWS_IN_STEP, ~len(self.leaves))
+        children = np.stack([self.forest.right.array[used], self.forest.left.array[used]], axis=1)
+        link = np.concatenate([roots, filling, children.reshape(-1)]).astype(np.int64)  # of each place in memory
+        inner, place = link >= 0, np.arange(len(link))
+        node = link[inner]
+        first_child = len(roots) + len(filling) + 2 * (np.cumsum(used) - 1)
+        below, feature, leaf = place.copy(), np.zeros(len(link), np.int64), np.zeros(len(link), np.int64)
+        below[inner], feature[inner] = first_child[node], self.column[node]
+        leaf[~inner] = np.append(np.cumsum(reached) - 1, len(self.branch_leaves) - 1)[~link[~inner]]
+        self.links = self._choose_links(len(link))
+        flagged = feature | np.where(inner, 0, self.links.flag)
+        self.branches = np.zeros((len(link), self.links.words), np.uint32)
+        if self.links.is_narrow:
+            self.branches[:, 0] = np.where(inner, 0, NAN32 | leaf)
+            self.branches[inner, 0] = self.threshold[node].view(np.uint32)
+            self.branches[:, 1] = below << (self.links.bits + 1) | flagged
+        else:
+            self.branches[:, 0], self.branches[:, 1] = leaf, NAN64
+            self.branches[inner, :2] = self.forest.threshold.array[node].view(np.uint32).reshape(-1, 2)
+            self.branches[:, 2], self.branches[:, 3] = flagged, below
         if len(deep):
-            self.order.append(np.pad(deep, (0, -len(deep) % ROWS_IN_STEP), mode="edge"))
+            self.order.append(np.pad(deep, (0, len(filling)), mode="edge"))
+
+    def _choose_links(self, places: int) -> Links:
+        """Choose the words of a node: few, if all that they have to hold fits in."""
+        bits = max(1, (self.columns - 1).bit_length())
+        fits = places << (bits + 1) <= 1 << 32 and len(self.branch_leaves) <= 1 << LEAF_BITS
+        if self.dtype == np.float32 and fits:
+            return Links(NARROW_WORDS, "f32", bits)
+        return Links(WIDE_WORDS, "f64", 31)
 
     def literals(self) -> dict[str, Literal]:
         """Return the arrays that the kernel reads, by name."""
@@ -199,9 +250,8 @@ class Packed:
             literals["splits"] = Literal(np.frombuffer(self.splits.tobytes(), np.uint32), u32)
             literals["leaves"] = Literal(self.block_leaves, self.kind)
         if self.branching:
-            literals["branches"] = Literal(np.frombuffer(self.branches.tobytes(), np.uint32), u32)
+            literals["branches"] = Literal(self.branches.reshape(-1), u32)
             literals["branch_leaves"] = Literal(self.branch_leaves.reshape(-1), self.kind)
-            literals["roots"] = Literal(self.roots, i32)
         if self.leaf == "own":
             literals["targets"] = Literal(self.target[np.concatenate(self.order)], i32)
         if self.lists_features:

@@ -7,7 +7,12 @@ of them lies as [feature][row], and every node is evaluated from the leaves up, 
         v3 = select(h3 >= columns[e3 * 32 + i], leaves[..], leaves[..])
         v1 = select(h1 >= columns[e1 * 32 + i], v2, v3)
 
-Few rows: each walks down 16 trees in step. Trees with links: 8 rows walk down one tree in step, or one row 8 trees.
+Few rows: each walks down 16 trees in step. Trees with links: 8 rows walk down one tree in step, or one row 8 trees,
+until all are at leaves, where rows stay:
+
+    w0 = nodes[a0 * 2 + 1]
+    a0 = (w0 >> 6) + (row0[w0 & 31] <= thresholds[a0 * 2])
+
 The result of a row does not depend on how it is computed: a tree block adds its trees into ``width`` sums, and these by
 halves.
 """
@@ -17,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mlaot.ir import Dim, Node
-from mlaot.ir.types import DTYPES
+from mlaot.ir.types import DTYPES, Type
 from mlaot.lower.builder import Accesses, Builder, Stores
-from mlaot.lower.forests import Packed, TreeBlock
+from mlaot.lower.forests import LEAF_BITS, Links, Packed, TreeBlock
 from mlaot.lower.fuse import Group
 from mlaot.lower.layout import work_buffer
 from mlaot.lower.program import Kernel
@@ -59,12 +64,20 @@ from mlaot.nest.statements import (
 )
 from mlaot.ops.nests.target import ZERO, place
 from mlaot.schedule.blocks import in_lanes
-from mlaot.schedule.tuning import FEATURE_BLOCK_BYTES, PERFECT_LEVELS, ROWS_IN_STEP, SUBTREE_LEVELS, TREES_IN_STEP
+from mlaot.schedule.tuning import (
+    FEATURE_BLOCK_BYTES,
+    LINKED_BLOCK,
+    LINKED_BLOCK_BYTES,
+    PERFECT_LEVELS,
+    ROWS_IN_STEP,
+    SUBTREE_LEVELS,
+    TREES_IN_STEP,
+)
 
 I, J, ROOT = (as_index(index_var(name)) for name in ("i", "j", "root"))
 E = as_index(index_var("e"))
 START, END = (as_index(index_var(name)) for name in ("start", "end"))
-LINK = ValueType("i32")  # a node, or ~leaf
+WORD = ValueType("u32")
 
 
 def trees_kernel(group: Group, accesses: Accesses, stores: Stores, storage: Storage) -> Kernel:
@@ -81,11 +94,12 @@ class _TreeBuilder(Builder):
         x = node.arg(0)
         self.source, self.out = self.access(x), stores[node][0]
         self.type, self.aggregate = ValueType(node.type.dtype.name), node.attrs["aggregate"]
-        self.block_rows = FEATURE_BLOCK_BYTES // node.type.dtype.itemsize
         width = x.type.shape[-1]
         assert isinstance(width, int), "bug in mlaot: rows of trees have no fixed size"
-        is_row = self.source.strides[-1] == 1
-        self.forest = Packed(node.attrs["forest"], self.type.dtype, self.aggregate, width, is_row)
+        is_row, dtypes = self.source.strides[-1] == 1, (x.type.dtype.name, self.type.dtype)
+        self.forest = Packed(node.attrs["forest"], dtypes, self.aggregate, width, is_row)
+        self.compared = ValueType(self.forest.compared)
+        self.block_rows = self._block_rows()
         self.storage = storage
         self.array(self.out)  # the first of the kernel's
         lead = x.type.shape[:-2]
@@ -98,6 +112,14 @@ class _TreeBuilder(Builder):
         self.identity = identity(self.aggregate, self.type.dtype)
         self._make_tables()
         self._make_scratch(node)
+
+    def _block_rows(self) -> int:
+        """Return how many rows go down all trees before the next ones do."""
+        size = DTYPES[self.compared.dtype].itemsize
+        if self.forest.tree_blocks:
+            return FEATURE_BLOCK_BYTES // size
+        fit = LINKED_BLOCK_BYTES // (self.forest.columns * size) // ROWS_IN_STEP * ROWS_IN_STEP
+        return min(max(ROWS_IN_STEP, fit), LINKED_BLOCK)
 
     def _make_tables(self) -> None:
         """Make the arrays of constants; nodes have numbers of several types."""
@@ -113,13 +135,9 @@ class _TreeBuilder(Builder):
             )
             self.leaves = table("leaves", dtype)
         if forest.branching:
-            self.branches = _Nodes(
-                table("branches", dtype, "branch_thresholds"),
-                table("branches", "u32", "branch_features"),
-                forest.branches.itemsize,
-                table("branches", "i32", "children"),
-            )
-            self.branch_leaves, self.roots = table("branch_leaves", dtype), table("roots", "i32")
+            thresholds = table("branches", forest.links.threshold, "branch_thresholds")
+            self.branches = _Branches(thresholds, table("branches", "u32", "branches"), forest.links)
+            self.branch_leaves = table("branch_leaves", dtype)
         if forest.leaf == "own":
             self.targets = table("targets", "i32")
         if forest.lists_features:
@@ -128,12 +146,12 @@ class _TreeBuilder(Builder):
     def _make_scratch(self, node: Node) -> None:
         """Make memory for a block of rows."""
 
-        def scratch(rows: int) -> Array:
-            return self.array(work_buffer("scratch", node.type.with_shape((self.block_rows * rows,))))
+        def scratch(rows: int, dtype: str = self.type.dtype) -> Array:
+            return self.array(work_buffer("scratch", Type(DTYPES[dtype], (self.block_rows * rows,))))
 
         forest = self.forest
         if forest.gathers:
-            self.gathered = scratch(forest.columns)
+            self.gathered = scratch(forest.columns, forest.compared)
         if forest.tree_blocks:
             self.columns = scratch(forest.columns)
             self.sums = scratch({"one": TREES_IN_STEP, "own": forest.targets, "all": 1}[forest.leaf])
@@ -182,21 +200,22 @@ class _TreeBuilder(Builder):
         if not self.forest.gathers:
             return ()
         low, columns = self.forest.low, self.forest.columns
-        x = Var("x0", self.type)
-        to_left = select(compare("eq", x, x), x, const(-float("inf"), self.type))
+        x = Var("x0", self.compared)
+        to_left = select(compare("eq", x, x), x, const(-float("inf"), self.compared))
         feature = index_var("e0")
         body: list[Statement] = []
         for first, end, sends_nan_left in ((0, low, False), (low, columns, True)):
             if first == end:
                 continue
-            begin = self.forest.features_from(first, end)
-            column = (Let(feature, cast(self.features[J], "index")),) if begin is None else ()
-            element = self.element(
-                self.source, [*self._at(I), as_index(feature) if begin is None else J + begin - first]
-            )
-            value, lets = (to_left, [Let(x, element)]) if sends_nan_left else (element, [])
-            copy = (*column, *lets, Store(self.gathered, I * columns + J, value))
-            body.append(For(index_var("j"), Index(first), Index(end), copy))
+            begin, column = self.forest.features_from(first, end), J + first
+            lets: list[Statement] = [] if begin is not None else [Let(feature, cast(self.features[column], "index"))]
+            source = as_index(feature) if begin is None else J + begin
+            element = cast(self.element(self.source, [*self._at(I), source]), self.compared.dtype)
+            if sends_nan_left:
+                lets.append(Let(x, element))
+            copy = Store(self.gathered, I * columns + column, to_left if sends_nan_left else element)
+            is_run = begin is not None and self.source.strides[-1] == 1
+            body.append(loop("j", end - first, (*lets, copy), vector=is_run))
         return (self._each_row(tuple(body)),)
 
     def _transpose(self) -> Body:
@@ -403,47 +422,74 @@ class _TreeBuilder(Builder):
         return *several, self._each_row((row, one_row), Index(self.end.value // step * step))
 
     def _descend(self, first: int, several: Sequence[Array]) -> Body:
-        """Walk several rows, or one row in several trees, until all are at leaves; those that are there stay.
-
-        ``a`` is a node, or ~leaf, which is negative: ``a >> 31`` is a mask of ones at a leaf and of zeros above.
-        """
-        rows = len(several) > 1
-        at = [Var(f"a{k}", LINK) for k in range(ROWS_IN_STEP)]
-        starts = [Mutable(a, self.roots[J if rows else J + k]) for k, a in enumerate(at)]
+        """Walk several rows, or one row in several trees, until all are at leaves."""
+        rows, branches = len(several) > 1, self.branches
+        at = [Var(f"a{k}", INDEX) for k in range(ROWS_IN_STEP)]
+        flags, all_flags = [Var(f"w{k}", WORD) for k in range(ROWS_IN_STEP)], Var("flags", WORD)
+        starts = [Mutable(a, J if rows else J + k) for k, a in enumerate(at)]
         steps: list[Statement] = []
-        for k, a in enumerate(at):
-            is_leaf, node = Var(f"s{k}", LINK), index_var(f"p{k}")
-            inner = Call("not", (is_leaf,), LINK)
-            decided, right = _decide(k, several[k if rows else 0], self.branches, as_index(node))
-            child = self.branches.child(as_index(node), right)
+        for k, (a, flag) in enumerate(zip(at, flags, strict=True)):
+            node, row, feature = as_index(a), several[k if rows else 0], index_var(f"e{k}")
+            is_left = branches.is_at_most(row[as_index(feature)], node)
             steps += [
-                Let(is_leaf, Call("right_shift", (a, const(31, LINK)), LINK)),
-                Let(node, cast(_and(a, inner), "index")),
-                *decided,
-                Assign(a, Call("or", (_and(a, is_leaf), _and(child, inner)), LINK)),
+                Let(flag, branches.word(node)),
+                Let(feature, cast(branches.feature(flag), "index")),
+                Assign(a, cast(branches.children(node, flag), "index") + cast(is_left, "index")),
             ]
-        everywhere: Expr = at[0]
-        for a in at[1:]:
-            everywhere = _and(everywhere, a)
+        everywhere: Expr = flags[0]
+        for flag in flags[1:]:
+            everywhere = _and(everywhere, flag)
+        steps.append(Assign(all_flags, everywhere))
+        at_leaves = compare("eq", _and(all_flags, const(branches.links.flag, WORD)), const(0, WORD))
         ends: list[Statement] = []
         for k, a in enumerate(at):
             leaf = index_var(f"p{k}")
-            ends.append(Let(leaf, cast(Call("not", (a,), LINK), "index")))
-            row, tree = (I + k, J + first) if rows else (I, J + (first + k))
-            ends += self._add(row, self.branch_leaves, as_index(leaf), tree, k)
-        return *starts, While(compare("ge", everywhere, const(0, LINK)), tuple(steps)), *ends
+            ends.append(Let(leaf, cast(branches.leaf(as_index(a)), "index")))
+            row_at, tree = (I + k, J + first) if rows else (I, J + (first + k))
+            ends += self._add(row_at, self.branch_leaves, as_index(leaf), tree, k)
+        return *starts, Mutable(all_flags, const(0, WORD)), While(at_leaves, tuple(steps)), *ends
+
+
+class _Branches:
+    """Nodes with links (``mlaot/lower/forests.py``); ``words`` are the same memory as ``thresholds``.
+
+    Words are unsigned: signed ones would have to be sign-extended, which makes a walk 10 % slower.
+    """
+
+    def __init__(self, thresholds: Array, words: Array, links: Links) -> None:
+        self.thresholds, self.words, self.links = thresholds, words, links
+
+    def word(self, node: Expr) -> Expr:
+        """Return the word that has the feature, and the flag of leaves."""
+        return self.words[node * self.links.words + self.links.words // 2]
+
+    def feature(self, word: Expr) -> Expr:
+        return _and(word, const(self.links.flag - 1, WORD))
+
+    def children(self, node: Expr, word: Expr) -> Expr:
+        """Return the place of the children, or of the leaf itself."""
+        if self.links.is_narrow:
+            return Call("right_shift", (word, const(self.links.bits + 1, WORD)), WORD)
+        return self.words[node * self.links.words + 3]
+
+    def is_at_most(self, x: Expr, node: Expr) -> Expr:
+        """Return whether a feature is at most the threshold of a node."""
+        return compare("le", cast(x, self.thresholds.dtype), self.thresholds[node * 2])
+
+    def leaf(self, node: Expr) -> Expr:
+        """Return the number of a leaf."""
+        word = self.words[node * self.links.words]
+        return _and(word, const((1 << LEAF_BITS) - 1, WORD)) if self.links.is_narrow else word
 
 
 class _Nodes:
-    """Nodes of ``size`` bytes: a threshold, a feature, and with links a node or ~leaf to the left and to the right.
+    """Nodes of ``size`` bytes without links: a threshold and a feature.
 
-    The arrays are the same memory as elements of different types. Features are unsigned: signed ones would have to be
-    sign-extended, which makes a walk 10 % slower.
+    The arrays are the same memory as elements of different types.
     """
 
-    def __init__(self, thresholds: Array, features: Array, size: int, children: Array | None = None) -> None:
-        self.thresholds, self.features, self.children = thresholds, features, children
-        self.size = size
+    def __init__(self, thresholds: Array, features: Array, size: int) -> None:
+        self.thresholds, self.features, self.size = thresholds, features, size
         self.words, self.first = size // 4, DTYPES[thresholds.dtype].itemsize // 4
 
     def threshold(self, node: Expr) -> Expr:
@@ -451,10 +497,6 @@ class _Nodes:
 
     def feature(self, node: Expr) -> Expr:
         return self.features[node * self.words + self.first]
-
-    def child(self, node: Expr, right: Expr) -> Expr:
-        assert self.children is not None, "bug in mlaot: the nodes of perfect trees have no links"
-        return self.children[node * self.words + right + (self.first + 1)]
 
     def from_node(self, node: Expr) -> tuple[Body, _Nodes]:
         """Return the nodes from one on, and the statements that name them."""

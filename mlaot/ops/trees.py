@@ -11,7 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Type
 from mlaot.ir.text import RECORDS
-from mlaot.ir.types import Literal, boolean, f64, i32
+from mlaot.ir.types import DType, Literal, boolean, f64, i32
 from mlaot.ops.axes import last_axes
 from mlaot.ops.base import Array, Op, no_gradient
 
@@ -121,17 +121,17 @@ def _numbers(what: str, value: Any, kinds: str, ranks: tuple[int, ...] = (1,)) -
     return array if array.dtype.kind == "f" else array.astype(np.int64)
 
 
-def _type(x: Type, forest: Forest, aggregate: str) -> Type:
+def _type(x: Type, forest: Forest, aggregate: str, dtype: DType | None = None) -> Type:
     if x.dtype.name not in ("f32", "f64"):
         raise MlaotError(f"tree_ensemble takes f32 or f64, got {x}; cast it first")
     if not x.rank or not isinstance(x.shape[-1], int) or x.shape[-1] < forest.features:
         raise MlaotError(f"tree_ensemble needs rows of at least {forest.features} features, got {x}")
     if aggregate not in AGGREGATES:
         raise MlaotError(f"tree_ensemble has the aggregates {', '.join(AGGREGATES)}, got {aggregate!r}")
-    return x.with_shape((*x.shape[:-1], *forest.targets))
+    return Type(dtype or x.dtype, (*x.shape[:-1], *forest.targets))
 
 
-def _reference(x: Array, forest: Forest, aggregate: str) -> Array:
+def _reference(x: Array, forest: Forest, aggregate: str, dtype: DType | None = None) -> Array:
     rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(int(np.prod(x.shape[:-1], dtype=np.int64)), x.shape[-1])
     at = np.tile(forest.roots.array.astype(np.int64), (len(rows), 1))
     while (at >= 0).any():
@@ -140,7 +140,9 @@ def _reference(x: Array, forest: Forest, aggregate: str) -> Array:
         value = rows[row, forest.feature.array[node]]
         to_left = np.where(np.isnan(value), forest.nan_left.array[node], value <= forest.threshold.array[node])
         at[row, tree] = np.where(to_left, forest.left.array[node], forest.right.array[node])
-    leaves = forest.leaves.array.astype(x.dtype)[~at]  # [rows, trees] or [rows, trees, targets]
+    leaves = forest.leaves.array.astype(dtype.numpy if dtype else x.dtype)[
+        ~at
+    ]  # [rows, trees] or [rows, trees, targets]
     return np.asarray(AGGREGATES[aggregate](leaves, axis=1)).reshape((*x.shape[:-1], *forest.targets))
 
 

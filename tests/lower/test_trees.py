@@ -21,7 +21,7 @@ from mlaot.nest.text import nest_text, parse_nest
 from mlaot.nest.verify import verify
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.trees import Forest, tree_ensemble
+from mlaot.ops.trees import Forest, forest, tree_ensemble
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.schedule.machine import MACHINES
 from mlaot.schedule.nests import schedule_nest
@@ -33,6 +33,7 @@ from ..ops.forests import awkward_rows, random_forest
 Array = np.ndarray[Any, Any]
 BATCH = dim("batch")
 ROWS = (0, 1, 7, 64, 1000)
+WIDTH = 1 << 19  # features and the places of 8,000 nodes do not fit in a word
 RNG = np.random.default_rng(7)
 
 
@@ -41,6 +42,8 @@ class Case:
     forest: Forest
     dtype: DType = f32
     aggregate: str = "sum"
+    features: int = 300
+    result: DType | None = None  # the dtype of the result, where it is not that of the features
 
 
 def forests() -> dict[str, Forest]:
@@ -57,21 +60,35 @@ def forests() -> dict[str, Forest]:
         "one target": random_forest(RNG, [3] * 5, targets=1),
         "own target": random_forest(RNG, [3, 6, 11] * 7, targets=3, own_target=True),
         "few of many features": random_forest(RNG, [4] * 20, features=300, mixed_nan=False),
+        "shared": shared_nodes(),
     }
 
 
+def shared_nodes() -> Forest:
+    """Two trees of ten levels, whose node of each level is below both sides of several above, as of sets in ONNX."""
+    nodes = np.arange(10)
+    left, right = np.minimum(nodes + 1, 9), np.minimum(nodes + 2, 9)
+    left[-1], right[-2:] = ~0, (~1, ~2)
+    return forest(nodes % 5, RNG.normal(size=10), left, right, nodes % 2 == 0, [0, 3], RNG.normal(size=3))
+
+
 FORESTS = forests()
+MANY_FEATURES = random_forest(RNG, [11] * 4, features=WIDTH, full=True, mixed_nan=False)
 CASES = {
     **{name: Case(found) for name, found in FORESTS.items()},
     **{f"{name} f64": Case(FORESTS[name], f64) for name in ("mixed", "targets")},
     **{f"{name} {how}": Case(FORESTS[name], f32, how) for name, how in (("both", "min"), ("targets", "max"))},
+    **{f"{name} wider": Case(FORESTS[name], result=f64) for name in ("deep", "full", "both", "targets", "own target")},
+    "wide links": Case(MANY_FEATURES, features=WIDTH),
+    "wide links wider": Case(MANY_FEATURES, features=WIDTH, result=f64),
 }
 
 
-def graph_of(case: Case, features: int = 300) -> Graph:
+def graph_of(case: Case) -> Graph:
     graph = Graph("forward")
-    x = graph.input("x", Type(case.dtype, (BATCH, features)))
-    graph.outputs["y"] = tree_ensemble(x, forest=case.forest, aggregate=case.aggregate)
+    x = graph.input("x", Type(case.dtype, (BATCH, case.features)))
+    more = {"dtype": case.result} if case.result else {}
+    graph.outputs["y"] = tree_ensemble(x, forest=case.forest, aggregate=case.aggregate, **more)
     return graph
 
 
@@ -90,14 +107,16 @@ def libraries(shared_folder: Path) -> dict[str, Library]:
 def test_trees_are_the_reference(name: str, libraries: dict[str, Library]) -> None:
     """On every instruction set, to the same bits; so is each row alone."""
     case, graph = CASES[name], graph_of(CASES[name])
-    for rows in ROWS:
-        x = awkward_rows(RNG, (rows, 300), case.dtype.numpy)
+    for rows in ROWS if case.features < WIDTH else ROWS[:3]:
+        x = awkward_rows(RNG, (rows, case.features), case.dtype.numpy)
         expected = evaluate(graph, {"x": x}, wide=True)["y"]
         found = [
             library.call(name.replace(" ", "_"), "forward", {"x": x}, {"batch": rows})["y"]
             for library in libraries.values()
         ]
-        np.testing.assert_allclose(found[0], expected, rtol=0, atol=40 * np.finfo(case.dtype.numpy).eps)
+        np.testing.assert_allclose(
+            found[0], expected, rtol=0, atol=40 * np.finfo((case.result or case.dtype).numpy).eps
+        )
         assert len({y.tobytes() for y in found}) == 1, rows
         for i in range(min(rows, 3)):
             alone = libraries[AVAILABLE[-1]].call(name.replace(" ", "_"), "forward", {"x": x[i : i + 1]}, {"batch": 1})
@@ -105,7 +124,9 @@ def test_trees_are_the_reference(name: str, libraries: dict[str, Library]) -> No
 
 
 def test_features_that_follow_each_other_need_no_table() -> None:
-    packed = {name: Packed(CASES[name].forest, "f32", "sum", 300, True) for name in ("mixed", "few of many features")}
+    packed = {
+        name: Packed(CASES[name].forest, ("f32", "f32"), "sum", 300, True) for name in ("mixed", "few of many features")
+    }
     assert packed["mixed"].gathers and not packed["mixed"].lists_features
     assert packed["few of many features"].gathers and packed["few of many features"].lists_features
 
@@ -134,14 +155,16 @@ def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
 
 
 def test_weights_are_stored_once() -> None:
-    """A perfect tree of 64 leaves takes 8 bytes a node and 4 a leaf; no node is in two layouts."""
+    """A perfect tree of 64 leaves takes 8 bytes a node and 4 a leaf; a node or leaf with links 8, or 16 in float64."""
     full = random_forest(RNG, [6] * 32, full=True, mixed_nan=False)
-    program = compiled(graph_of(Case(full), 5))
+    program = compiled(graph_of(Case(full, features=5)))
     assert len(program.module.constants) == 32 * (64 * 8 + 64 * 4)
-    packed = Packed(full, "f32", "sum", 5, is_row=True)
+    packed = Packed(full, ("f32", "f32"), "sum", 5, is_row=True)
     assert packed.branching == 0 and [g.trees for g in packed.tree_blocks] == [32]
-    deep, found = FORESTS["deep"], compiled(graph_of(Case(FORESTS["deep"], f64)))
-    assert len(found.module.constants) < 1.1 * (len(deep.feature.array) * 24 + len(deep.leaves.array) * 8)
+    deep = FORESTS["deep"]
+    leaves, places = len(deep.leaves.array), len(deep.feature.array) + len(deep.leaves.array)
+    for case, size in ((Case(deep), places * 8 + leaves * 4), (Case(deep, f64), places * 16 + leaves * 8)):
+        assert len(compiled(graph_of(case)).module.constants) < 1.03 * size
 
 
 def test_thresholds_round_down() -> None:
@@ -159,7 +182,9 @@ def test_thresholds_round_down() -> None:
 def test_equal_forests_share_a_kernel() -> None:
     """Whatever their numbers; another depth, or another number of trees, is another kernel."""
     depths = {"one": [5] * 3, "two": [5] * 3, "deeper": [6] * 3, "more": [5] * 20}
-    programs = [compiled(graph_of(Case(random_forest(RNG, d, full=True, mixed_nan=False)), 5)) for d in depths.values()]
+    programs = [
+        compiled(graph_of(Case(random_forest(RNG, d, full=True, mixed_nan=False), features=5))) for d in depths.values()
+    ]
     found = [canonical(kernel.nest) for p in programs for kernel in p.procedures[0].kernels]  # type: ignore[union-attr]
     assert found[0] == found[1] and len(set(found)) == 3
 
@@ -173,7 +198,7 @@ def test_nests_are_right_and_read_back() -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", ["targets", "own target"])
+@pytest.mark.parametrize("name", ["targets", "own target", "deep wider"])
 def test_nests_compute_the_reference(name: str, machine: str) -> None:
     """Without a compiler."""
     case, graph = CASES[name], graph_of(CASES[name])

@@ -13,7 +13,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 from mlaot.ir import dims as dims_
-from mlaot.ir.types import holds_all
+from mlaot.ir.types import f32, f64, holds_all
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -24,6 +24,7 @@ from mlaot.ops.nests.sorts import are_chosen
 from mlaot.ops.quantized import quantize
 from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
+from mlaot.ops.trees import tree_ensemble
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.tuning import SEARCHED_SHARE
@@ -166,6 +167,14 @@ def cast_twice(node: Node) -> Node | None:
     return ew.cast(x, dtype=dtype)
 
 
+def trees_of_wider_rows(node: Node) -> Node | None:
+    """tree_ensemble(cast(x)) => tree_ensemble(x) with results in the wider dtype: rows are compared as real numbers."""
+    inner = node.arg(0)
+    if inner.op is not ew.cast or (inner.arg(0).type.dtype, inner.type.dtype) != (f32, f64):
+        return None
+    return tree_ensemble(inner.arg(0), **{"dtype": node.type.dtype, **node.attrs})
+
+
 def broadcast_twice(node: Node) -> Node | None:
     """broadcast(broadcast(x)) => broadcast(x)"""
     inner = node.arg(0)
@@ -292,6 +301,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     quantize: (quantize_rounded, quantize_shifted),
     ew.pow_: (trivial_power,),
     ew.cast: (to_its_type, cast_twice),
+    tree_ensemble: (trees_of_wider_rows,),
     st.broadcast: (to_its_type, broadcast_twice),
     st.transpose: (transpose_twice,),
     st.reshape: (reshape_twice,),

@@ -19,8 +19,10 @@ from mlaot.ops.base import full_like
 from mlaot.ops.quantized import quantize
 from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
+from mlaot.ops.trees import tree_ensemble
 from mlaot.passes.algebra.simplify import RULES, simplify
 
+from ...ops.forests import awkward_rows, random_forest
 from ...ops.test_c import special
 
 Array = np.ndarray[Any, Any]
@@ -222,6 +224,23 @@ def test_the_first_of_many_are_chosen() -> None:
     assert simplified(build(1), (150,)) == further
     assert "places=(30, 32)" in simplified(build(30), (99,))
     assert "places=(0, 2)" in simplified(build(0), (8,))
+
+
+def test_trees_read_rows_as_they_are_given() -> None:
+    """Of float32, though results are float64; not where a cast rounds."""
+    found = random_forest(np.random.default_rng(0), [3], mixed_nan=True)
+    wide, narrow = Graph("f"), Graph("g")
+    x, y = wide.input("x", f32[4, 5]), narrow.input("y", f64[4, 5])
+    wide.outputs["r"] = tree_ensemble(ew.cast(x, dtype=f64), forest=found, aggregate="sum")
+    narrow.outputs["r"] = tree_ensemble(ew.cast(y, dtype=f32), forest=found, aggregate="sum")
+    given = awkward_rows(np.random.default_rng(1), (4, 5), np.float32)
+    before = evaluate(wide, {"x": given})["r"]
+    for graph in (wide, narrow):
+        simplify(graph)
+        verify(graph, "simplify")
+    assert wide.outputs["r"].find().arg(0) is x and narrow.outputs["r"].find().arg(0).op is ew.cast
+    after = evaluate(wide, {"x": given})["r"]
+    assert before.dtype == after.dtype == np.float64 and before.tobytes() == after.tobytes()
 
 
 def test_constants_go_right() -> None:
