@@ -258,17 +258,17 @@ class _ContractionBuilder:
         return self.out[-1] if self.gate else next((r.panel for r in self.reads if r.panel), None)
 
     def _is_vector(self, read: _Read, label: str) -> bool:
-        """Whether vectors along a label can be loaded: of adjacent elements, or of every second one.
-
-        The latter reads two vectors that begin at an even element, so both must lie in the buffer.
-        """
+        """Whether vectors along a label can be loaded: of adjacent elements, or of every second one."""
         is_words = self.dot or (self.grouped and read is self.reads[1])
         converted = (*HALVES, "f32") if self.group.dtype == "f64" else HALVES
-        if read.access.buffer.dtype not in (("i32",) if is_words else (self.group.dtype, *converted)):
-            return False
-        stride, buffer, size = read.stride(label), read.access.buffer, self.sizes[label]
-        if stride != 2 or len(self.reads) > 1 or buffer.strides[-1:] != (1,) or label in self.summed:
-            return stride in (1, None)
+        stride, buffer = read.stride(label), read.access.buffer
+        if stride == 2 and len(self.reads) == 1 and label not in self.summed and isinstance(self.sizes[label], int):
+            return buffer.dtype == self.group.dtype and buffer.strides[-1:] == (1,)
+        return stride in (1, None) and buffer.dtype in (("i32",) if is_words else (self.group.dtype, *converted))
+
+    def _has_room(self, read: _Read, label: str) -> bool:
+        """Whether two vectors from an even element on lie in the buffer wherever every second element is read."""
+        buffer, size = read.access.buffer, self.sizes[label]
         if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
             return False
         end = self._reach(read, label)
@@ -414,8 +414,10 @@ class _ContractionBuilder:
         access, vector = read.access, self._is_vector(read, lanes)
         if access.buffer.panels is not None and read.panel is None and vector:
             return self._ends_in_row(access.buffer.panels, lanes)
-        if access.buffer.panels is not None or read.strides.get(lanes) == 2:
+        if access.buffer.panels is not None:
             return True
+        if read.strides.get(lanes) == 2:
+            return self._has_room(read, lanes)
         if vector and lanes in read.strides and lanes not in self.merged_into.values():
             raise AssertionError("bug in mlaot: lanes along a label that is merged into another")
         if not vector or any(u != v and v == lanes for u, v in self.merged_into.items()):

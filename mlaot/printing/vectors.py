@@ -194,10 +194,23 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
         "c_source": C_TYPES.get(source, ""),
         "arguments": list(ARGUMENTS.get(family, "x")),
         "combine": _combine(family, dtype + form),
+        "alternate": lambda first, second: _alternate(dtype + form, lanes, first, second),
         **_shuffles(family, bits, lanes, isa.bytes),
         "polynomial": lambda x, coefficients: polynomial(x, coefficients, dtype),
         "number": lambda value: number(value, dtype),
     }
+
+
+def _alternate(vector: str, lanes: int, first: int, second: int) -> str:
+    """Return the C of every second lane of x from the number ``first`` on, then of y from ``second`` on.
+
+    One instruction chooses among 32-bit lanes of both in each half of 32 bytes, another one orders pairs of lanes.
+    """
+    x, y = range(first, lanes, 2), range(lanes + second, 2 * lanes, 2)
+    if vector not in ("f32v", "i32v") or lanes != 8:
+        return f"__builtin_shufflevector(x, y, {', '.join(map(str, (*x, *y)))})"
+    chosen = ", ".join(map(str, (*x[:2], *y[:2], *x[2:], *y[2:])))
+    return f"({vector})__builtin_shufflevector((f64v)__builtin_shufflevector(x, y, {chosen}), (f64v){{0}}, 0, 2, 1, 3)"
 
 
 def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
@@ -205,8 +218,6 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
 
     The lanes of a second vector follow those of the first. For 4 lanes:
 
-        every_second(1)       1 3 5 7     the odd lanes of both vectors
-        every_other           0 2 5 7     a stride of 2; the second vector begins one element early, to end at the last
         folded(0), half = 1   0 2 4 6     the first of each pair of groups of ``half`` lanes; folded(half): the second
         swapped(4, 2)         2 3 0 1     each lane i and the lane i ^ half, as in a butterfly
 
@@ -223,9 +234,7 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
         "every_fourth": join(4 * i % size for i in range(size)),
         "every_second_half": join(2 * i % (size // 2) for i in range(size // 2)),
         "every_byte": join(bits // 8 * i % size for i in range(size)),
-        "every_other": join(2 * i + (2 * i >= lanes) for i in range(lanes)),
         "backwards": join(reversed(range(lanes))),
-        "every_second": lambda start: join(range(start, 2 * lanes, 2)),
         "half": half,
         "folded": lambda start: join(i + start for i in range(2 * lanes) if i % (2 * half) < half),
         "halves_of": lambda n: [n >> i for i in range(1, n.bit_length())],

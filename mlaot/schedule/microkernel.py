@@ -13,6 +13,7 @@ so that compilers keep them in registers; every vector is loaded once for all ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
@@ -225,7 +226,7 @@ class _Loads:
         """Return what to load: a vector, perhaps partial or converted, or one element in every lane."""
         tile, dtype, lanes = self.tile, self.kernel.dtype, self.tile.lanes
         if dict(operand.strides).get(self.kernel.lanes) == 2:
-            return self._every_second(operand, index)
+            return self._every_second(operand, index, column)
         if not operand.vector:
             if self.kernel.dot or self.kernel.groups:
                 return Call("splat_word", (operand.array[index],), ValueType("i32", lanes))
@@ -257,11 +258,13 @@ class _Loads:
         up, down = WORD // 2 - bits * (number + 1), WORD // 2 - bits
         return Call("halves", (self.words[load], Index(up), Index(down)), load.type)
 
-    def _every_second(self, operand: Operand, index: Index) -> Expr:
-        """Return a vector of every second element, from two loads that begin at an even element.
+    def _every_second(self, operand: Operand, index: Index, column: int) -> Expr:
+        """Return a vector of every second element: where there is room, from two loads that begin at an even element.
 
         So the vectors at ``2 j`` and ``2 j + 1``, which neighbouring taps of a window read, share both loads.
         """
+        if not operand.padded:
+            return replace(self.load(operand, index, column), step=2)
         value = index.value
         number = value if isinstance(value, int) else next((n for monomial, n in value.terms if not monomial), 0)
         start = index + -(number % 2)

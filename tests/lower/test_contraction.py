@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mlaot.evaluate import evaluate
-from mlaot.ir import Graph
+from mlaot.ir import DType, Graph, Type
 from mlaot.ir.module import Module
-from mlaot.ir.types import f32
+from mlaot.ir.types import f32, f64
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.ops import elementwise as ew
@@ -62,8 +62,25 @@ def gaps(size: int, taps: int, stride: int, dilation: int) -> Graph:
     return graph
 
 
+def pools(places: int, taps: int, dtype: DType) -> Graph:
+    """Windows in steps of two over a caller's array, behind whose last element nothing may be read."""
+    graph = Graph("forward")
+    x = graph.input("x", Type(dtype, (3, 2 + taps, 2 * places + taps - 2)))
+    windows = st.window(x, axes=(1, 2), sizes=(taps, taps), strides=(2, 2), dilations=(1, 1))
+    graph.outputs |= {"sum": red.sum_(windows, axes=(3, 4)), "max": red.max_(windows, axes=(3, 4))}
+    return graph
+
+
+PLACES = (8, 9, 11, 12, 13, 15, 16, 21)
+POOLS = {f"pools_{n}_{k}_{t}": pools(n, k, t) for n in PLACES for k in (2, 3) for t in (f32, f64)}
 GAPS = {f"gaps_{n}_{k}_{s}_{d}": gaps(n, k, s, d) for n, k, s, d in ((33, 5, 3, 2), (33, 9, 2, 2), (29, 7, 2, 3))}
-GRAPHS = {**GAPS, **{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZES}, "sums": sums(), "pads": pads()}
+GRAPHS = {
+    **GAPS,
+    **POOLS,
+    **{f"convolution_{a}x{b}": convolution((a, b)) for a, b in SIZES},
+    "sums": sums(),
+    "pads": pads(),
+}
 
 
 def program_of(graph: Graph) -> Program:
@@ -75,7 +92,7 @@ def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
     library = Library({name: program_of(graph) for name, graph in GRAPHS.items()}, isa, tmp_path)
     rng = np.random.default_rng(0)
     for name, graph in GRAPHS.items():
-        inputs = {k: rng.normal(size=n.type.shape).astype(np.float32) for k, n in graph.inputs.items()}  # type: ignore[arg-type]
+        inputs = {k: rng.normal(size=n.type.shape).astype(n.type.dtype.numpy) for k, n in graph.inputs.items()}  # type: ignore[arg-type]
         actual = library.call(name, "forward", inputs)
         for key, expected in evaluate(graph, inputs, wide=True).items():
             np.testing.assert_allclose(actual[key], expected, rtol=1e-5, atol=1e-4, err_msg=f"{name}: {key}")
