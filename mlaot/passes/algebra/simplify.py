@@ -19,6 +19,7 @@ from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import changes_unit_axes
 from mlaot.ops.nests.sorts import are_chosen
 from mlaot.ops.quantized import quantize
@@ -243,6 +244,30 @@ def take_everything(node: Node) -> Node | None:
     return None
 
 
+def gather_windows(node: Node) -> Node | None:
+    """gather by constants i * stride + k * dilation + first => window; by those of one axis => slice"""
+    x, index = node.arg(0), node.arg(1)
+    extent = x.type.shape[0]
+    if index.op is not st.const or node.attrs["lead"] or index.type.rank not in (1, 2) or not isinstance(extent, int):
+        return None
+    array = index.attrs["value"].array.astype(np.int64)
+    if array.size == 0 or array.min() < 0 or array.max() >= extent:
+        return None
+    first, reach = int(array.flat[0]), int(array.flat[-1] - array.flat[0]) + 1
+    steps = [int(array.take(1, axis=a).flat[0]) - first if n > 1 else 1 for a, n in enumerate(array.shape)]
+    expected = sum(step * i for step, i in zip(steps, np.indices(array.shape), strict=True))
+    if min(steps) < 1 or (array - first != expected).any():
+        return None
+    start, rest, ones = (first, *(0,) * (x.type.rank - 1)), x.type.shape[1:], (1,) * (x.type.rank - 1)
+    if array.ndim == 1:
+        return st.slice_(x, start=start, size=(array.size, *rest), step=(steps[0], *ones))
+    part = st.slice_(x, start=start, size=(reach, *rest), step=(1, *ones))
+    tap = int(array.shape[0] >= array.shape[1])  # the shorter axis
+    windows = st.window(part, axes=(0,), sizes=(array.shape[tap],), strides=(steps[1 - tap],), dilations=(steps[tap],))
+    last = x.type.rank
+    return st.transpose(windows, perm=(*((0, last) if tap else (last, 0)), *range(1, last)))
+
+
 def reduce_nothing(node: Node) -> Node | None:
     """sum over no axes => x"""
     return node.arg(0) if node.attrs["axes"] == () else None
@@ -306,6 +331,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     st.transpose: (transpose_twice,),
     st.reshape: (reshape_twice,),
     st.take: (take_everything,),
+    gather: (gather_windows,),
     red.sum_: (reduce_nothing,),
     red.max_: (reduce_nothing, reduce_twice),
     red.min_: (reduce_nothing, reduce_twice),

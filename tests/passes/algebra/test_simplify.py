@@ -11,11 +11,12 @@ import pytest
 
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph, Node, dim, verify
-from mlaot.ir.types import f32, f64, i8, i16, u8
+from mlaot.ir.types import f32, f64, i8, i16, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import full_like
+from mlaot.ops.indexing import gather
 from mlaot.ops.quantized import quantize
 from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
@@ -241,6 +242,42 @@ def test_trees_read_rows_as_they_are_given() -> None:
     assert wide.outputs["r"].find().arg(0) is x and narrow.outputs["r"].find().arg(0).op is ew.cast
     after = evaluate(wide, {"x": given})["r"]
     assert before.dtype == after.dtype == np.float64 and before.tobytes() == after.tobytes()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("places, taps, stride, dilation, first", [(7, 3, 2, 1, 0), (5, 2, 1, 3, 4), (1, 4, 1, 2, 1)])
+def test_frames_by_indices_are_windows(
+    places: int, taps: int, stride: int, dilation: int, first: int, transposed: bool
+) -> None:
+    index = first + stride * np.arange(places)[:, None] + dilation * np.arange(taps)
+    index = index.T if transposed else index
+    graph = Graph("f")
+    x = graph.input("x", f64[20, 3])
+    graph.outputs["r"] = gather(x, graph.constant(index, i64), lead=0)
+    given = np.random.default_rng(0).normal(size=(20, 3))
+    simplify(graph)
+    verify(graph, "simplify")
+    ops = {node.op for node in graph.nodes()}
+    assert gather not in ops and (st.window in ops or places == 1)
+    np.testing.assert_array_equal(evaluate(graph, {"x": given})["r"], given[index])
+
+
+@pytest.mark.parametrize("index", [[0, 2, 3], [[0, 1], [1, 3]], [[0, 1], [0, 1]], [3, 2, 1], [-1, 0], [8, 20]])
+def test_other_indices_are_gathered(index: Any) -> None:
+    """Those out of steps, in steps of none or back, from the end, and those that a gather moves inside."""
+    graph = Graph("f")
+    x = graph.input("x", f64[20, 3])
+    graph.outputs["r"] = gather(x, graph.constant(np.array(index), i64), lead=0)
+    simplify(graph)
+    assert graph.outputs["r"].find().op is gather
+
+
+def test_rows_in_steps_are_a_slice() -> None:
+    graph = Graph("f")
+    x = graph.input("x", f64[20, 3])
+    graph.outputs["r"] = gather(x, graph.constant(np.arange(3, 18, 4), i64), lead=0)
+    simplify(graph)
+    assert "slice(v0, start=(3, 0), size=(4, 3), step=(4, 1))" in str(graph)
 
 
 def test_constants_go_right() -> None:
