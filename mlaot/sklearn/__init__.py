@@ -1,8 +1,8 @@
 """Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` is a model like any other. Needs the package ``skl2onnx``.
 
-skl2onnx turns a fitted estimator into an ONNX graph, which is computed in float64, as scikit-learn computes. Trees,
-also those of LightGBM and XGBoost, are nodes of mlaot's own in it: what skl2onnx makes of them loses thresholds and the
-sides that nan goes to.
+skl2onnx turns a fitted estimator into an ONNX graph, which is computed in float64, as scikit-learn computes; linear
+models and perceptrons that were fitted on float32 are computed in float32, as there. Trees, also those of LightGBM and
+XGBoost, are nodes of mlaot's own in it: what skl2onnx makes of them loses thresholds and the sides that nan goes to.
 """
 
 from mlaot.errors import MlaotError

@@ -104,6 +104,13 @@ def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) ->
     )
 
 
+# Products with coefficients that are of the dtype of the rows they were fitted on.
+PRODUCTS = (
+    *("LinearRegression", "Ridge", "Lasso", "ElasticNet", "SGDRegressor", "MLPRegressor"),
+    *("LogisticRegression", "RidgeClassifier", "SGDClassifier", "MLPClassifier"),
+)
+
+
 @dataclass(frozen=True)
 class Column:
     """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for."""
@@ -112,10 +119,10 @@ class Column:
     features: int = 0
     texts: tuple[str, ...] = ()
 
-    @property
-    def type(self) -> Any:
-        """What it is to skl2onnx."""
-        types = {"f": data_types.DoubleTensorType, "b": data_types.BooleanTensorType}
+    def type(self, wide: bool) -> Any:
+        """Return what it is to skl2onnx, where floats are computed in float64 or else in float32."""
+        floats = data_types.DoubleTensorType if wide else data_types.FloatTensorType
+        types = {"f": floats, "b": data_types.BooleanTensorType}
         kind = data_types.StringTensorType if self.texts else types.get(self.dtype.kind, data_types.Int64TensorType)
         return kind([None, self.features or 1])
 
@@ -128,13 +135,13 @@ class Column:
         """Return numbers as the texts that they stand for."""
         return np.array([*self.texts, None], object)[numbers.clip(-1, len(self.texts))] if self.texts else numbers
 
-    def prepare(self, x: Any) -> Any:
+    def prepare(self, x: Any, wide: bool) -> Any:
         """Convert rows to the dtype that they are computed in; other numbers than those of texts are no text."""
         x = x if self.features else np.expand_dims(x, -1)
         if self.texts:
             count = len(self.texts)
             return Strings(np.where((x >= 0) & (x < count), x, count), np.array([*self.texts, "\0"], np.str_))
-        return astype(x, {"f": f64, "b": self.dtype}.get(self.dtype.kind, i64))
+        return astype(x, {"f": f64 if wide else f32, "b": self.dtype}.get(self.dtype.kind, i64))
 
 
 def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
@@ -157,6 +164,14 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
     if not hasattr(estimator, "n_features_in_"):
         raise MlaotError(f"this {name} does not say how many features it takes; give a sample")
     return {"X": Column(f32, int(estimator.n_features_in_))}
+
+
+def is_single(estimator: Any, columns: Mapping[str, Column]) -> bool:
+    """Whether scikit-learn computes in float32: products of rows of float32 with what was fitted on such."""
+    if type(estimator).__name__ not in PRODUCTS or any(column.dtype is not f32 for column in columns.values()):
+        return False
+    fitted = estimator.coefs_ if hasattr(estimator, "coefs_") else [estimator.coef_]
+    return all(np.asarray(array).dtype == np.float32 for array in fitted)
 
 
 def _column(name: str, values: Any, categories: Mapping[str, Any]) -> Column:
@@ -185,11 +200,12 @@ def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any
 
 def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:
     """Trace an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
-    model, calls = convert(estimator, {name: column.type for name, column in columns.items()})
+    wide = not is_single(estimator, columns)
+    model, calls = convert(estimator, {name: column.type(wide) for name, column in columns.items()})
     importer, graph = prepare_importer(model, {}, calls), Graph("model")
     batch = pinned_by(dims).get("batch", dim("batch"))
     outside = f64 if any(column.dtype is f64 for column in columns.values()) else f32
-    importer.wide = True
+    importer.wide = wide
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
         env = importer.initializers(model.graph)
@@ -197,7 +213,7 @@ def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping
             shape = (batch, column.features) if column.features else (batch,)
             inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
             rows = graph.input(port_name(name), Type(column.dtype, shape), converts=True)  # as scikit-learn does
-            env[inner] = env[name] = column.prepare(Tensor(rows))
+            env[inner] = env[name] = column.prepare(Tensor(rows), wide)
         outputs = importer.run(model.graph, env)
         check_refused(importer)
         results = by_method(estimator, outputs)

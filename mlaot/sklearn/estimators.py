@@ -12,7 +12,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype, sigmoid, softmax, top_k
-from mlaot.ir.types import f64
+from mlaot.ir.types import f32, f64
 from mlaot.nn.trees import TreeEnsemble
 from mlaot.onnx.ops.ml import NORMS, pick_labels, take
 from mlaot.sklearn.neighbors import closeness, neighbours
@@ -22,6 +22,7 @@ EPSILON = np.finfo(np.float64).eps
 LINEAR = (
     "LinearDiscriminantAnalysis",
     "LinearSVC",
+    "LogisticRegression",
     "OneVsRestClassifier",
     "Perceptron",
     "RidgeClassifier",
@@ -33,8 +34,9 @@ MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # 
 
 
 def join(inputs: Sequence[Any]) -> Any:
-    """Join the features of all inputs."""
-    return np.concatenate([astype(value, f64) for value in inputs], axis=-1)
+    """Join the features of all inputs, in float64 unless all are float32."""
+    dtype = f32 if all(value.dtype in (f32, np.float32) for value in inputs) else f64
+    return np.concatenate([astype(value, dtype) for value in inputs], axis=-1)
 
 
 def label(estimator: Any, index: Any) -> Any:
@@ -65,17 +67,22 @@ def linear(estimator: Any) -> Function | None:
 
     The largest score decides, of two classes the sign of one. None where it is none of these.
     """
-    parts = getattr(estimator, "estimators_", [estimator])
+    parts, name = getattr(estimator, "estimators_", [estimator]), type(estimator).__name__
     if getattr(estimator, "multilabel_", False) or not all(map(_is_linear, parts)):
         return None
+    kind = getattr(estimator, "multi_class", "")
+    if kind == "multinomial" and len(estimator.classes_) == 2:
+        return None
+    is_joint = name == "LogisticRegression" and kind != "ovr" and estimator.solver != "liblinear"
     weight = np.concatenate([np.atleast_2d(part.coef_) for part in parts]).T
     bias = np.concatenate([np.broadcast_to(part.intercept_, (len(np.atleast_2d(part.coef_)),)) for part in parts])
 
     def run(*inputs: Any) -> list[Any]:
-        scores = join(inputs) @ weight + bias
+        x = join(inputs)
+        scores = x @ astype(weight, x.dtype) + astype(bias, x.dtype)
         is_pair = scores.shape[1] == 1
         index = astype(scores[:, 0] > 0, np.int64) if is_pair else np.argmax(scores, axis=-1)
-        if type(estimator).__name__ == "LinearDiscriminantAnalysis" and not is_pair:
+        if (is_joint or name == "LinearDiscriminantAnalysis") and not is_pair:
             scores = softmax(scores)
         elif hasattr(estimator, "predict_proba"):
             scores = sigmoid(scores)

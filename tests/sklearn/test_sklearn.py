@@ -17,14 +17,19 @@ pytest.importorskip("skl2onnx")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 # ruff: noqa: E402
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mlaot.sklearn
+from mlaot.ir.types import f64
+from mlaot.ops import reduction as red
 from tests import projects
 from tests.sklearn import estimators
 
@@ -65,6 +70,45 @@ def test_pipelines(last: Any, labels: Array) -> None:
     assert index.dtype == np.int64
     np.testing.assert_array_equal(fitted.classes_[index], fitted.predict(X))
     np.testing.assert_allclose(called(declared, "predict_proba", X=X), fitted.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LinearRegression(),
+        LogisticRegression(),
+        LogisticRegression(solver="newton-cg"),
+        SGDClassifier(random_state=0),
+        RidgeClassifier(),
+        MLPClassifier((5,), max_iter=20, random_state=0),
+    ],
+    ids=repr,
+)
+def test_what_was_fitted_on_float32_is_computed_in_it(estimator: Any) -> None:
+    """As scikit-learn does; what was fitted on float64, or is given float64, is computed in that."""
+    single = X.astype(np.float32)
+    for classes in (Y, Y > 0):
+        for rows, given in ((single, single), (single, X), (X, single)):
+            fitted = clone(estimator).fit(rows, classes)
+            declared, is_single = mlaot.sklearn.load(fitted, given), rows.dtype == given.dtype
+            nodes = declared.trace().graph.nodes()
+            assert any(node.op is red.contract for node in nodes)
+            assert (
+                not any(node.type.dtype is f64 for node in nodes)
+                if is_single
+                else any(node.op is red.contract and node.type.dtype is f64 for node in nodes)
+            )
+            method = next(m for m in ("predict_proba", "decision_function", "predict") if hasattr(fitted, m))
+            expected = getattr(fitted, method)(given)
+            np.testing.assert_allclose(called(declared, method, X=given), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [Y, Y > 0], ids=["several", "two"])
+def test_one_logistic_regression_against_the_rest(classes: Array) -> None:
+    inner = LogisticRegression(solver="liblinear")
+    fitted = inner.fit(X, classes) if len(set(classes)) == 2 else OneVsRestClassifier(inner).fit(X, classes)
+    found = called(mlaot.sklearn.load(fitted, X), "predict_proba", X=X)
+    np.testing.assert_allclose(found, fitted.predict_proba(X), rtol=1e-12)
 
 
 def test_methods_of_others() -> None:
