@@ -169,6 +169,23 @@ def _normalize(estimator: Any, x: Any) -> Any:
     return x / np.where(length < 10 * EPSILON, 1.0, length)
 
 
+def _polynomial(estimator: Any, x: Any) -> Any:
+    """Multiply each feature by the monomials of one degree less that begin with it, or behind it."""
+    features, columns = x.shape[1], estimator.powers_.sum(axis=1)
+    monomials: list[tuple[int, ...]] = [(i,) for i in range(features)]
+    powers = {0: np.ones_like(x[:, :1]), 1: x}
+    for degree in range(2, int(columns.max()) + 1):
+        first, parts, longer = 0, list[Any](), list[tuple[int, ...]]()
+        for i in range(features):
+            while first < len(monomials) and monomials[first][0] < i + estimator.interaction_only:
+                first += 1
+            if first < len(monomials):
+                parts.append(x[:, i : i + 1] * powers[degree - 1][:, first:])
+                longer += [(i, *rest) for rest in monomials[first:]]
+        monomials, powers[degree] = longer, np.concatenate(parts, axis=1)
+    return np.concatenate([powers[degree] for degree in np.unique(columns)], axis=1)
+
+
 def _power(estimator: Any, x: Any) -> Any:
     """Transform by Yeo and Johnson 2000, or by Box and Cox 1964."""
     lambdas = np.asarray(estimator.lambdas_)
@@ -208,6 +225,7 @@ FUNCTIONS: dict[str, Callable[[Any], Function]] = {
     "KNNImputer": _impute,
     "Normalizer": _transform(_normalize),
     "QuadraticDiscriminantAnalysis": _quadratic,
+    "PolynomialFeatures": _transform(_polynomial),
     "PowerTransformer": _transform(_power),
     "RandomTreesEmbedding": _embed,
     "TfidfTransformer": _transform(_tfidf),

@@ -25,10 +25,11 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 
 import mlaot.sklearn
 from mlaot.ir.types import f64
+from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from tests import projects
 from tests.sklearn import estimators
@@ -109,6 +110,18 @@ def test_one_logistic_regression_against_the_rest(classes: Array) -> None:
     fitted = inner.fit(X, classes) if len(set(classes)) == 2 else OneVsRestClassifier(inner).fit(X, classes)
     found = called(mlaot.sklearn.load(fitted, X), "predict_proba", X=X)
     np.testing.assert_allclose(found, fitted.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("interaction_only", [False, True])
+@pytest.mark.parametrize("include_bias", [False, True])
+@pytest.mark.parametrize("degree", [1, 2, 4, (2, 3)])
+def test_polynomials(degree: Any, include_bias: bool, interaction_only: bool) -> None:
+    """Without a product for each column: a feature times a run of others is one."""
+    rows = RNG.normal(size=(9, 5))
+    fitted = PolynomialFeatures(degree, include_bias=include_bias, interaction_only=interaction_only).fit(rows)
+    declared = mlaot.sklearn.load(fitted, rows)
+    np.testing.assert_allclose(called(declared, "transform", X=rows), fitted.transform(rows), rtol=1e-12)
+    assert sum(node.op is ew.mul for node in declared.trace().graph.nodes()) <= 3 * rows.shape[1]
 
 
 def test_methods_of_others() -> None:
