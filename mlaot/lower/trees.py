@@ -440,14 +440,14 @@ class _TreeBuilder(Builder):
         for flag in flags[1:]:
             everywhere = _and(everywhere, flag)
         steps.append(Assign(all_flags, everywhere))
-        at_leaves = compare("eq", _and(all_flags, const(branches.links.flag, WORD)), const(0, WORD))
+        is_one_inside = compare("eq", _and(all_flags, const(branches.links.flag, WORD)), const(0, WORD))
         ends: list[Statement] = []
         for k, a in enumerate(at):
             leaf = index_var(f"p{k}")
             ends.append(Let(leaf, cast(branches.leaf(as_index(a)), "index")))
             row_at, tree = (I + k, J + first) if rows else (I, J + (first + k))
             ends += self._add(row_at, self.branch_leaves, as_index(leaf), tree, k)
-        return *starts, Mutable(all_flags, const(0, WORD)), While(at_leaves, tuple(steps)), *ends
+        return *starts, Mutable(all_flags, const(0, WORD)), While(is_one_inside, tuple(steps)), *ends
 
 
 class _Branches:

@@ -140,9 +140,8 @@ def _reference(x: Array, forest: Forest, aggregate: str, dtype: DType | None = N
         value = rows[row, forest.feature.array[node]]
         to_left = np.where(np.isnan(value), forest.nan_left.array[node], value <= forest.threshold.array[node])
         at[row, tree] = np.where(to_left, forest.left.array[node], forest.right.array[node])
-    leaves = forest.leaves.array.astype(dtype.numpy if dtype else x.dtype)[
-        ~at
-    ]  # [rows, trees] or [rows, trees, targets]
+    values = forest.leaves.array.astype(dtype.numpy if dtype else x.dtype)
+    leaves = values[~at]  # [rows, trees] or [rows, trees, targets]
     return np.asarray(AGGREGATES[aggregate](leaves, axis=1)).reshape((*x.shape[:-1], *forest.targets))
 
 

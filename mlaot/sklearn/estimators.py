@@ -29,7 +29,7 @@ LINEAR = (
     "RidgeClassifierCV",
     "SGDClassifier",
 )
-NEIGHBORS = ("KNeighborsClassifier", "KNeighborsRegressor")
+NEIGHBORS = ("KNeighborsClassifier", "KNeighborsRegressor", "RadiusNeighborsRegressor")
 MARGINS = ("hinge", "squared_hinge", "perceptron", "squared_error", "huber")  # losses without probabilities
 
 

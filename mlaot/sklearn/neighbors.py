@@ -1,4 +1,4 @@
-"""The nearest neighbours of scikit-learn, which vote or whose targets are averaged.
+"""The neighbours of scikit-learn, the nearest or all within a radius, which vote or whose targets are averaged.
 
 skl2onnx computes distances row by row, and counts the votes of a classifier without its weights.
 """
@@ -42,6 +42,12 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
         return None
     values = np.eye(len(classes))[targets] if classes is not None else targets.reshape(len(targets), -1)
     points, count = np.asarray(estimator._fit_X, np.float64), estimator.n_neighbors
+    if count is None:
+        is_weighted = estimator.weights == "distance"
+        if is_weighted and combine is None:  # a distance of none must be none
+            combine = _minkowski(2.0)
+        distances = _products(points) if combine is None else _differences(points, combine)
+        return _within(distances, estimator.radius, values.astype(np.float64), is_weighted)
     nearest = _by_products(points, count) if combine is None else _by_differences(points, count, combine)
 
     def means(x: Any) -> Any:
@@ -52,6 +58,18 @@ def neighbours(estimator: Any) -> Callable[[Any], Any] | None:
         weight = closeness(distance)
         total = np.sum(np.expand_dims(weight, -1) * found, axis=1)
         return total / np.sum(weight, axis=1, keepdims=True)
+
+    return means
+
+
+def _within(distances: Callable[[Any], Any], radius: float, values: Array, is_weighted: bool) -> Callable[[Any], Any]:
+    """Make the function of means of what is within a radius; where nothing is, they are nan."""
+
+    def means(x: Any) -> Any:
+        distance = distances(x)
+        near = distance <= radius
+        weight = closeness(np.where(near, distance, np.inf)) if is_weighted else astype(near, f64)
+        return weight @ values / np.sum(weight, axis=1, keepdims=True)
 
     return means
 
@@ -75,29 +93,50 @@ def _minkowski(p: float, w: Array | None = None) -> Callable[..., Any]:
     return combine
 
 
+def _differences(points: Array, combine: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Make the function of distances by the sum, the largest, or other functions of absolute differences."""
+    return lambda x: combine(np.abs(np.expand_dims(x, 1) - points), axis=-1)
+
+
 def _by_differences(points: Array, count: int, combine: Callable[..., Any]) -> Callable[[Any], tuple[Any, Any]]:
     """Find neighbours by the sum, the largest, or other functions of absolute differences."""
+    distances = _differences(points, combine)
 
     def nearest(x: Any) -> tuple[Any, Any]:
-        distance = combine(np.abs(np.expand_dims(x, 1) - points), axis=-1)
-        found: tuple[Any, Any] = top_k(distance, count, largest=False)
+        found: tuple[Any, Any] = top_k(distances(x), count, largest=False)
         return found
 
     return nearest
 
 
-def _by_products(points: Array, count: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Find neighbours by ``|y|^2 - 2 x.y``, which is the square of the distance less ``|x|^2``; return exact distances.
+def _moved(points: Array) -> tuple[Array, Array, Array, Array]:
+    """Move the origin among the points; return it, the points, and what makes ``|y|^2 - 2 x.y`` of them.
 
-    The origin is moved among the points, where the squares are no larger than needed. It is a multiple of powers of two
-    below the features' spreads: numbers that float64 holds exactly, such as small integers, stay so, and equal
-    distances equal.
+    There the squares are no larger than needed. The origin is a multiple of powers of two below the features' spreads:
+    numbers that float64 holds exactly, such as small integers, stay so, and equal distances equal.
     """
     spread = np.std(points, axis=0)
     unit = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
     origin = np.where(spread > 0, np.round(np.mean(points, axis=0) / unit) * unit, points[0])
     moved = points - origin
-    weights, squares = -2 * moved.T, np.sum(moved * moved, axis=1)
+    return origin, moved, -2 * moved.T, np.sum(moved * moved, axis=1)
+
+
+def _products(points: Array) -> Callable[[Any], Any]:
+    """Make the function of Euclidean distances by products."""
+    origin, _, weights, squares = _moved(points)
+
+    def distances(x: Any) -> Any:
+        at = x - origin
+        square = at @ weights + squares + np.sum(at * at, axis=1, keepdims=True)
+        return np.sqrt(np.maximum(square, 0.0))
+
+    return distances
+
+
+def _by_products(points: Array, count: int) -> Callable[[Any], tuple[Any, Any]]:
+    """Find neighbours by the squares of distances less ``|x|^2``; return exact distances."""
+    origin, moved, weights, squares = _moved(points)
 
     def nearest(x: Any) -> tuple[Any, Any]:
         at = x - origin

@@ -22,7 +22,7 @@ from sklearn.cluster import KMeans
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier, SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
@@ -122,6 +122,18 @@ def test_polynomials(degree: Any, include_bias: bool, interaction_only: bool) ->
     declared = mlaot.sklearn.load(fitted, rows)
     np.testing.assert_allclose(called(declared, "transform", X=rows), fitted.transform(rows), rtol=1e-12)
     assert sum(node.op is ew.mul for node in declared.trace().graph.nodes()) <= 3 * rows.shape[1]
+
+
+@pytest.mark.parametrize("how", [{}, {"weights": "distance"}, {"p": 1}, {"metric": "chebyshev", "weights": "distance"}])
+@pytest.mark.parametrize("whole", [False, True])
+def test_neighbours_within_a_radius(how: dict[str, Any], whole: bool) -> None:
+    """Those on the radius, too; rows that are among the points; nan where there are none."""
+    points = RNG.integers(0, 5, (200, 3)).astype(float) if whole else RNG.normal(size=(200, 3))
+    fitted = RadiusNeighborsRegressor(2.0, **how).fit(points, points[:, :2])
+    rows = np.concatenate([points[:20], RNG.normal(size=(20, 3)), np.full((1, 3), 90.0)])
+    found = called(mlaot.sklearn.load(fitted, rows), "predict", X=rows)
+    assert np.isnan(found[-1]).all()
+    np.testing.assert_allclose(found, fitted.predict(rows), rtol=1e-9, atol=1e-9)
 
 
 def test_methods_of_others() -> None:
