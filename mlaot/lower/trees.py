@@ -20,6 +20,7 @@ halves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mlaot.ir import Dim, Node
 from mlaot.ir.types import DTYPES, Type
@@ -210,7 +211,9 @@ class _TreeBuilder(Builder):
             begin, column = self.forest.features_from(first, end), J + first
             lets: list[Statement] = [] if begin is not None else [Let(feature, cast(self.features[column], "index"))]
             source = as_index(feature) if begin is None else J + begin
-            element = cast(self.element(self.source, [*self._at(I), source]), self.compared.dtype)
+            read = self.element(self.source, [*self._at(I), source])
+            read = replace(read, padded=read.padded and begin == 0)  # or vectors would end behind the row's padding
+            element = cast(read, self.compared.dtype)
             if sends_nan_left:
                 lets.append(Let(x, element))
             copy = Store(self.gathered, I * columns + column, to_left if sends_nan_left else element)

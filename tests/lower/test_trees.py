@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from mlaot.evaluate import evaluate
 from mlaot.ir import DType, Graph, Type, dim
 from mlaot.ir.module import Module
-from mlaot.ir.types import f32, f64
+from mlaot.ir.types import Literal, f32, f64, i32
 from mlaot.lower.forests import Packed, round_down
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
@@ -152,6 +152,19 @@ def test_other_ranks_views_and_neighbours(isa: str, tmp_path: Path) -> None:
         actual = library.call(name, "forward", given, dims)
         for key, expected in evaluate(graph, given).items():
             np.testing.assert_allclose(actual[key], expected, rtol=0, atol=1e-5, err_msg=f"{name} {key}")
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_features_of_a_value_from_the_second_on(isa: str, tmp_path: Path) -> None:
+    """Vectors of them end where the value does; its rows are padded, but less than to a vector behind the features."""
+    found = random_forest(RNG, [9] * 3)
+    shifted = replace(found, feature=Literal(found.feature.array + 1, i32))
+    graph = Graph("forward")
+    x = graph.input("x", Type(f32, (7, 16)))
+    graph.outputs["y"] = tree_ensemble(ew.neg(x), forest=shifted, aggregate="sum")
+    given = {"x": awkward_rows(RNG, (7, 16), np.float32)}
+    actual = Library({"m": compiled(graph)}, isa, tmp_path).call("m", "forward", given)
+    np.testing.assert_allclose(actual["y"], evaluate(graph, given)["y"], rtol=0, atol=1e-5)
 
 
 def test_weights_are_stored_once() -> None:
