@@ -160,6 +160,9 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
         shape = np.shape(sample)
         if len(shape) != 2:
             raise MlaotError(f"the sample must be rows of features, got the shape {list(shape)}")
+        fitted = getattr(estimator, "n_features_in_", shape[1])
+        if shape[1] != fitted:
+            raise MlaotError(f"this {name} was fitted on {fitted} features, the sample has {shape[1]}")
         return {"X": replace(_column("the sample", sample, {}), features=shape[1])}
     if not hasattr(estimator, "n_features_in_"):
         raise MlaotError(f"this {name} does not say how many features it takes; give a sample")

@@ -248,6 +248,7 @@ def test_pinned_batch() -> None:
         (LogisticRegression, None, "expected a fitted estimator of scikit-learn, got <class"),
         (3, None, "expected a fitted estimator of scikit-learn, got 3"),
         (StandardScaler().fit(X), X[0], r"the sample must be rows of features, got the shape \[3\]"),
+        (PolynomialFeatures().fit(X), X[:, :2], "this PolynomialFeatures was fitted on 3 features, the sample has 2"),
         (StandardScaler().fit(X), {"a": np.array(["x"])}, "a is <U1, and no encoder of the pipeline tells all"),
     ],
 )
