@@ -21,7 +21,7 @@ from mlaot.nest.reductions import combine, identity
 from mlaot.nest.statements import Alloc, Assign, Body, Let, Mutable, Store, around, index_var, loop
 from mlaot.ops.axes import kept_axes
 from mlaot.ops.nests.passing import NEXT, seek
-from mlaot.ops.nests.target import COLUMNS, START, ZERO, Target, adjacent_axis, indices, loop_names
+from mlaot.ops.nests.target import COLUMNS, START, WIDE, ZERO, Target, adjacent_axis, indices, loop_names
 from mlaot.schedule.tuning import SOUGHT_ELEMENTS
 
 
@@ -80,6 +80,8 @@ def _extreme_along(name: str, t: Target, index_dtype: str) -> Body:
     size = t.arg(0).type.shape[t.attrs["axis"]]
     k = as_index(index_var("k"))
     x = _element_along(t, k)
+    if isinstance(size, int) and size < WIDE:
+        return _extreme_of_few(name, t, x, size)
     now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType(index_dtype))
     behind = cast(Index(size), index_dtype)
 
@@ -104,6 +106,28 @@ def _extreme_along(name: str, t: Target, index_dtype: str) -> Body:
     )
 
 
+def _extreme_of_few(name: str, t: Target, x: Expr, size: int) -> Body:
+    """Keep the most extreme value so far and where it is, which costs less than combining lanes."""
+    now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType("i32"))
+    taken = Var("taken", ValueType("bool"))
+    step = (
+        Let(now, x),
+        Let(taken, _is_more_extreme(name, t, now, best)),
+        Assign(best, select(taken, now, best)),
+        Assign(e, select(taken, cast(as_index(index_var("k")), "i32"), e)),
+    )
+    start = Mutable(best, identity(name, x.type.dtype)), Mutable(e, const(0, e.type))
+    return (*start, loop("k", size, step), t.store(t.at, cast(e, t.dtype)))
+
+
+def _is_more_extreme(name: str, t: Target, now: Expr, best: Expr) -> Expr:
+    """Return whether a value replaces the best one so far: nan does, and nothing replaces nan."""
+    if t.arg(0).type.dtype.kind != "f":
+        return compare("gt" if name == "max" else "lt", now, best)
+    worse = compare("le" if name == "max" else "ge", now, best)
+    return Call("and", (call("not", worse), compare("eq", best, best)), worse.type)
+
+
 def _extremes_of_columns(name: str, t: Target, row: int, index_dtype: str) -> Body:
     """Keep the most extreme elements of a block of columns, and where they are, row by row."""
     x = _element_along(t, as_index(index_var("k")))
@@ -113,10 +137,7 @@ def _extremes_of_columns(name: str, t: Target, row: int, index_dtype: str) -> Bo
     )
     best, place = (Load(a, here, ValueType(a.dtype)) for a in (bests, places))
     now = Var("now", x.type)
-    is_better = compare("gt" if name == "max" else "lt", now, best)
-    if t.arg(0).type.dtype.kind == "f":  # not less: larger or nan; and nothing replaces nan
-        worse = compare("le" if name == "max" else "ge", now, best)
-        is_better = Call("and", (call("not", worse), compare("eq", best, best)), worse.type)
+    is_better = _is_more_extreme(name, t, now, best)
     taken = Var("taken", is_better.type)
     start = Store(bests, here, identity(name, x.type.dtype)), Store(places, here, const(0, place.type))
     step = (
