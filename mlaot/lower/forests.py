@@ -23,29 +23,34 @@ Array = np.ndarray[Any, Any]
 NAN32, NAN64 = 0x7FC00000, 0x7FF80000  # the first word of a quiet nan, whose other bits are free
 
 
+LEAF_BITS = 22  # of a float32 that is nan, so many are free
+
+
 @dataclass(frozen=True)
 class Links:
-    """The words of a node that has links.
+    """How nodes that have links lie in words of 32 bits.
 
-    The threshold is a float32 in one word, and ``{children, is leaf, feature}`` share the next one, where ``bits`` are
-    enough for a feature; otherwise it is a float64 in two words, then come ``{is leaf, feature}`` and ``children``.
+    Narrow ones: the threshold is a float32 in one word, and ``{children, is leaf, feature}`` share the next one, of
+    which ``bits`` are the feature's. Others: it is a float64 in two words, then come ``{is leaf, feature}`` and
+    ``children``.
     """
 
-    words: int
-    threshold: str
+    is_narrow: bool
     bits: int
+
+    @property
+    def words(self) -> int:
+        return 2 if self.is_narrow else 4
+
+    @property
+    def threshold(self) -> str:
+        """The dtype of thresholds."""
+        return "f32" if self.is_narrow else "f64"
 
     @property
     def flag(self) -> int:
         """The bit that says that a node is a leaf."""
         return 1 << self.bits
-
-    @property
-    def is_narrow(self) -> bool:
-        return self.words == NARROW_WORDS
-
-
-NARROW_WORDS, WIDE_WORDS, LEAF_BITS = 2, 4, 22  # of a float32 that is nan, 22 bits are free
 
 
 @dataclass(frozen=True)
@@ -239,9 +244,8 @@ class Packed:
         """Choose the words of a node: few, if all that they have to hold fits in."""
         bits = max(1, (self.columns - 1).bit_length())
         fits = places << (bits + 1) <= 1 << 32 and len(self.branch_leaves) <= 1 << LEAF_BITS
-        if self.dtype == np.float32 and fits:
-            return Links(NARROW_WORDS, "f32", bits)
-        return Links(WIDE_WORDS, "f64", 31)
+        is_narrow = self.dtype == np.float32 and fits
+        return Links(is_narrow, bits if is_narrow else 31)
 
     def literals(self) -> dict[str, Literal]:
         """Return the arrays that the kernel reads, by name."""

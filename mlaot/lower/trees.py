@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mlaot.ir import Dim, Node
+from mlaot.ir import Dim
 from mlaot.ir.types import DTYPES, Type
 from mlaot.lower.builder import Accesses, Builder, Stores
 from mlaot.lower.forests import LEAF_BITS, Links, Packed, TreeBlock
@@ -112,7 +112,7 @@ class _TreeBuilder(Builder):
         self.start, self.end = (ZERO, Index(self.rows)) if self.is_one_block else (START, END)
         self.identity = identity(self.aggregate, self.type.dtype)
         self._make_tables()
-        self._make_scratch(node)
+        self._make_scratch()
 
     def _block_rows(self) -> int:
         """Return how many rows go down all trees before the next ones do."""
@@ -144,7 +144,7 @@ class _TreeBuilder(Builder):
         if forest.lists_features:
             self.features = table("features", "i32", "columns")
 
-    def _make_scratch(self, node: Node) -> None:
+    def _make_scratch(self) -> None:
         """Make memory for a block of rows."""
 
         def scratch(rows: int, dtype: str = self.type.dtype) -> Array:
@@ -428,29 +428,29 @@ class _TreeBuilder(Builder):
         """Walk several rows, or one row in several trees, until all are at leaves."""
         rows, branches = len(several) > 1, self.branches
         at = [Var(f"a{k}", INDEX) for k in range(ROWS_IN_STEP)]
-        flags, all_flags = [Var(f"w{k}", WORD) for k in range(ROWS_IN_STEP)], Var("flags", WORD)
+        words, flags = [Var(f"w{k}", WORD) for k in range(ROWS_IN_STEP)], Var("flags", WORD)
         starts = [Mutable(a, J if rows else J + k) for k, a in enumerate(at)]
         steps: list[Statement] = []
-        for k, (a, flag) in enumerate(zip(at, flags, strict=True)):
+        for k, (a, word) in enumerate(zip(at, words, strict=True)):
             node, row, feature = as_index(a), several[k if rows else 0], index_var(f"e{k}")
             is_left = branches.is_at_most(row[as_index(feature)], node)
             steps += [
-                Let(flag, branches.word(node)),
-                Let(feature, cast(branches.feature(flag), "index")),
-                Assign(a, cast(branches.children(node, flag), "index") + cast(is_left, "index")),
+                Let(word, branches.word(node)),
+                Let(feature, cast(branches.feature(word), "index")),
+                Assign(a, cast(branches.children(node, word), "index") + cast(is_left, "index")),
             ]
-        everywhere: Expr = flags[0]
-        for flag in flags[1:]:
-            everywhere = _and(everywhere, flag)
-        steps.append(Assign(all_flags, everywhere))
-        is_one_inside = compare("eq", _and(all_flags, const(branches.links.flag, WORD)), const(0, WORD))
+        everywhere: Expr = words[0]
+        for word in words[1:]:
+            everywhere = _and(everywhere, word)
+        steps.append(Assign(flags, everywhere))
+        is_one_inside = compare("eq", _and(flags, const(branches.links.flag, WORD)), const(0, WORD))
         ends: list[Statement] = []
         for k, a in enumerate(at):
             leaf = index_var(f"p{k}")
             ends.append(Let(leaf, cast(branches.leaf(as_index(a)), "index")))
             row_at, tree = (I + k, J + first) if rows else (I, J + (first + k))
             ends += self._add(row_at, self.branch_leaves, as_index(leaf), tree, k)
-        return *starts, Mutable(all_flags, const(0, WORD)), While(is_one_inside, tuple(steps)), *ends
+        return *starts, Mutable(flags, const(0, WORD)), While(is_one_inside, tuple(steps)), *ends
 
 
 class _Branches:

@@ -171,19 +171,14 @@ def _normalize(estimator: Any, x: Any) -> Any:
 
 def _polynomial(estimator: Any, x: Any) -> Any:
     """Multiply each feature by the monomials of one degree less that begin with it, or behind it."""
-    features, columns = x.shape[1], estimator.powers_.sum(axis=1)
-    monomials: list[tuple[int, ...]] = [(i,) for i in range(features)]
+    degrees, firsts = estimator.powers_.sum(axis=1), [*range(x.shape[1])]  # the first feature of each monomial
     powers = {0: np.ones_like(x[:, :1]), 1: x}
-    for degree in range(2, int(columns.max()) + 1):
-        first, parts, longer = 0, list[Any](), list[tuple[int, ...]]()
-        for i in range(features):
-            while first < len(monomials) and monomials[first][0] < i + estimator.interaction_only:
-                first += 1
-            if first < len(monomials):
-                parts.append(x[:, i : i + 1] * powers[degree - 1][:, first:])
-                longer += [(i, *rest) for rest in monomials[first:]]
-        monomials, powers[degree] = longer, np.concatenate(parts, axis=1)
-    return np.concatenate([powers[degree] for degree in np.unique(columns)], axis=1)
+    for degree in range(2, int(degrees.max()) + 1):
+        starts = np.searchsorted(firsts, np.arange(x.shape[1]) + estimator.interaction_only).tolist()
+        parts = [x[:, i : i + 1] * powers[degree - 1][:, k:] for i, k in enumerate(starts) if k < len(firsts)]
+        firsts = [i for i, k in enumerate(starts) for _ in firsts[k:]]
+        powers[degree] = np.concatenate(parts, axis=1)
+    return np.concatenate([powers[degree] for degree in np.unique(degrees)], axis=1)
 
 
 def _power(estimator: Any, x: Any) -> Any:
