@@ -8,7 +8,7 @@ High-Performance Matrix Multiplication (2008).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, prod
@@ -32,7 +32,7 @@ from mlaot.schedule.contraction import (
     row_names,
 )
 from mlaot.schedule.machine import LINE, Machine
-from mlaot.schedule.traffic import best_order, second_level_bytes
+from mlaot.schedule.traffic import best_order
 
 
 @dataclass(frozen=True)
@@ -285,15 +285,15 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
     lanes = lanes_of(kernel.dtype, machine)
     steps = 1.0
     for axis in kernel.summed:
-        steps *= _units(kernel, axis, lanes) * _share_inside(kernel, axis, plan)
+        steps *= units(kernel, axis, lanes) * _share_inside(kernel, axis, plan)
     shapes: list[tuple[int, int, int]] = [(1, 1, 1)]  # how many tiles, rows, columns
     rows = set(row_names(kernel))
     for axis in kernel.out:
-        units = _units(kernel, axis, lanes)
+        whole = units(kernel, axis, lanes)
         count = plan.counts.get(axis.name, 1)
         each = panel_vectors(kernel, machine) if axis.name == kernel.lanes else 1
         each = each if count > each else 1  # blocks are of whole panels
-        blocks = block_sizes(-(-units // each), count // each, isinstance(axis.size, int))
+        blocks = block_sizes(-(-whole // each), count // each, isinstance(axis.size, int))
         parts = [(n // c, c * each) for n, c in blocks]
         is_row = axis.name in rows
         shapes = [
@@ -340,36 +340,6 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, str
     return steps * (busy + tuning.STEP_CYCLES / (plan.sets if not plan.unrolled else tuning.UNROLLED_STEPS)) + around
 
 
-def parts_depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> int | None:
-    """Return the depth in ``order`` from which on sums are made in parts; None where they are not.
-
-    A part has one value of the outermost summed variable. There are parts where the second-level cache does not hold
-    what the loops inside read, so that each tile would read its own share from afar, and where the sums of all their
-    tiles are not too many for the stack. The loops outside are enough for threads, or all but the innermost one.
-    """
-    if len(kernel.operands) < 2 or len(kernel.summed) < 2 or len(order) < 2:
-        return None
-    is_plain = kernel.combine == "add" and not kernel.gates and not kernel.has_integer_sums and plan.sets == 1
-    steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
-    if not is_plain or plan.unrolled == len(kernel.summed) or steps < tuning.PART_STEPS:
-        return None
-    lanes = lanes_of(kernel.dtype, machine)
-    for depth in range(1, len(order)):
-        if not all(isinstance(axis.size, int) for axis in order[depth:]) or order[-1].name not in plan.counts:
-            continue
-        extents = part_extents(kernel, plan, order, depth, lanes)
-        read = {**extents, kernel.lanes: max(extents[kernel.lanes], LINE // DTYPES[kernel.dtype].itemsize)}  # in lines
-        inside = replace(kernel, out=tuple(Axis(axis.name, read[axis.name]) for axis in order))
-        if sum(operand_bytes(inside, operand) for operand in kernel.operands) <= second_level_bytes(machine):
-            return None  # nor do those of fewer loops
-        tiles = [-(-_units(kernel, axis, lanes) // plan.counts.get(axis.name, 1)) for axis in order]
-        are_enough = depth == len(order) - 1 or prod(tiles[:depth]) >= tuning.SHARED_STEPS
-        size = prod(extents.values()) * DTYPES[kernel.dtype].itemsize
-        if are_enough and prod(tiles[depth:]) > 1 and size <= tuning.PART_BYTES:
-            return depth
-    return None
-
-
 def _share_inside(kernel: Contraction, axis: Axis, plan: Schedule) -> float:
     """Return the share of a summed variable's rounds that tiles have, which may leave out what is padding."""
     inside = next((each for each in kernel.inside if each.name == axis.name), None)
@@ -389,23 +359,10 @@ def _mean_rounds(inside: Inside, places: int, size: int) -> float:
     return sum(max(min(high, size) - max(low, 0), 0) for low, high in ends) / max(places, 1)
 
 
-def _units(kernel: Contraction, axis: Axis, lanes: int) -> int:
+def units(kernel: Contraction, axis: Axis, lanes: int) -> int:
     """Return how many points an axis has; along the lanes, how many vectors."""
     size = nominal(axis.size)
     return -(-size // lanes) if axis.name == kernel.lanes else size
-
-
-def part_extents(kernel: Contraction, plan: Schedule, order: Sequence[Axis], depth: int, lanes: int) -> dict[str, int]:
-    """Return the extents of the array that has the sums of the tiles from ``depth`` on, in whole vectors, lanes last.
-
-    Along variables outside it has the points of one tile.
-    """
-    extents: dict[str, int] = {}
-    for i, axis in enumerate(order):
-        count = _units(kernel, axis, lanes) if i >= depth else plan.counts.get(axis.name, 1)
-        extents[axis.name] = count * lanes if axis.name == kernel.lanes else count
-    extents[kernel.lanes] = extents.pop(kernel.lanes, lanes)
-    return extents
 
 
 def operand_bytes(kernel: Contraction, operand: Operand) -> int:

@@ -63,6 +63,14 @@ class Tile:
         columns = self.columns[first : first + count]
         return Tile(self.kernel, self.plan, self.machine, self.at, self.rows, columns, self.segment, first)
 
+    def of(self, kernel: Contraction) -> Tile:
+        """Return the same tile of a kernel with other operands."""
+        return Tile(kernel, self.plan, self.machine, self.at, self.rows, self.columns, self.segment)
+
+    def load(self, operand: Operand, index: Index, column: int) -> Load:
+        """Return the load of a vector of a column, which is partial where lanes are missing."""
+        return _Loads(self, None).load(operand, index, column)
+
     def accumulator(self, name: str, s: int = 0) -> Var:
         """Return the variable of an accumulator in the set number ``s``."""
         return Var(f"{name}_{s}" if s else name, self.type)

@@ -53,14 +53,14 @@ class SharedLoop:
     """The loops over ``variable``, which threads share in parts of multiples of ``step``; ``work``: of one round.
 
     ``extent``: where the range ends that begins at 0. ``around``: the variables of the loops around them that are
-    shared with them, from the outermost, and how many places of the range a round of each has.
+    shared with them, from the outermost, how many places of the range a round of each has, and its step.
     """
 
     variable: str
     extent: Dim
     step: int
     work: Dim
-    around: tuple[tuple[str, int], ...] = ()
+    around: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def least_rounds(self) -> int:
@@ -81,8 +81,10 @@ def shared_loop(nest: Nest) -> SharedLoop | None:
     long = [s for s in loops if isinstance(s.extent, int) and s.extent >= s.least_rounds * s.step]
     unknown = [s for s in loops if not isinstance(s.extent, int)]
     outermost = [s for s in loops[:1] if s in unknown and isinstance(s.work, int) and s.work < LITTLE_OPERATIONS]
-    by_rounds = sorted(loops, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
-    chosen = next(iter(outermost or [found[s] or s for s in long] or unknown or by_rounds), None)
+    joined = [found[s] or s for s in loops]
+    by_rounds = sorted(joined, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
+    with_unknown = [s if j is None or isinstance(j.extent, int) else j for s, j in found.items() if s in long]
+    chosen = next(iter(outermost or with_unknown or unknown or by_rounds), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS
@@ -137,18 +139,20 @@ def _shareable_loops(body: Body) -> Iterator[tuple[SharedLoop, SharedLoop | None
 
 
 def _joined(inner: SharedLoop, body: Body, around: Sequence[For]) -> SharedLoop | None:
-    """Return a shared loop of known length with the loops around it, the outermost of which has an unknown length."""
-    if not isinstance(inner.extent, int):
+    """Return a shared loop of known length with the loops around it, the outermost of which may have an unknown one."""
+    if not isinstance(inner.extent, int) or not around:
         return None
     places: Dim = -(-inner.extent // inner.step) * inner.step
-    ranges: list[tuple[str, int]] = []
+    ranges: list[tuple[str, int, int]] = []
     for loop in reversed(around):
-        if not isinstance(places, int) or loop.low != Index(0) or loop.step != 1 or not isinstance(loop.high, Index):
+        if not isinstance(places, int) or loop.low != Index(0) or not isinstance(loop.high, Index):
             return None
-        ranges.insert(0, (loop.var.name, places))
-        places = product((places, loop.high.value))
+        if loop.step != 1 and not isinstance(loop.high.value, int):
+            return None
+        ranges.insert(0, (loop.var.name, places, loop.step))
+        places = product((places, rounds(loop)))
     is_whole = [(loop,) == outer for loop, outer in zip(around, (body, *(s.body for s in around)), strict=False)]
-    if isinstance(places, int) or not all(is_whole):
+    if not all(is_whole):
         return None
     return replace(inner, extent=places, around=tuple(ranges))
 
@@ -232,15 +236,16 @@ def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: 
         return _part(body, shared.variable, shared.step, begin, end)
     (loop,) = body
     assert isinstance(loop, For), f"bug in mlaot: {type(loop).__name__} around {shared.variable}"
-    v, places = shared.around[depth]
+    v, places, step = shared.around[depth]
     first, last = Var(f"begin{depth + 1}", INDEX), Var(f"end{depth + 1}", INDEX)
     inner = _joined_part(loop.body, shared, depth + 1, Index(dim(first.name)), Index(dim(last.name)))
     lets = (
-        Let(first, most(Index(begin.value + -places * dim(v)), 0)),
-        Let(last, least(Index(end.value + -places * dim(v)), places)),
+        Let(first, most(Index(begin.value + -places * (dim(v) // step)), 0)),
+        Let(last, least(Index(end.value + -places * (dim(v) // step)), places)),
     )
-    low, high = Index(begin.value // places), Index((end.value + (places - 1)) // places)
-    return (replace(loop, low=low, high=high, body=(*lets, *inner)),)
+    low, high = Index(begin.value // places * step), Index((end.value + (places - 1)) // places * step)
+    is_known = isinstance(loop.high, Index) and isinstance(loop.high.value, int)
+    return (replace(loop, low=low, high=least(loop.high, high) if is_known else high, body=(*lets, *inner)),)
 
 
 def _part(body: Body, variable: str, step: int, begin: Index, end: Index) -> Body:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mlaot.ir import Dim
 from mlaot.ir.dims import dim
 from mlaot.nest.expressions import Panels
+from mlaot.schedule.contraction import Axis
 from mlaot.schedule.cost import block_sizes
 
 
@@ -35,6 +36,31 @@ class Segment:
     def is_one_block(self) -> bool:
         """Whether the segment is known to be a single block, which needs no loop."""
         return isinstance(self.start, int) and isinstance(self.end, int) and self.start + self.step >= self.end
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The elements of an axis from ``start`` on, of which there are at most ``size``, in ``segments``."""
+
+    start: Dim
+    size: int
+    segments: list[Segment]
+
+
+def panels_of(axis: Axis, size: int, count: int, lanes: int) -> list[tuple[int, int, Panel]]:
+    """Cut an axis into panels of ``size`` elements, whole blocks of ``count`` rows, or of vectors of ``lanes``.
+
+    Return from where to where the equal panels are that begin at ``<axis>_first``, and what is left behind them.
+    """
+    assert isinstance(axis.size, int)
+    main, first = axis.size // size * size, dim(f"{axis.name}_first")
+    whole = [Segment(first, first + size, count * max(lanes, 1), count)]
+    result = [(0, main, Panel(first, size, whole))]
+    if lanes:
+        rest = _vectors(main, axis.size, count, lanes)
+    else:
+        rest = [replace(s, start=s.start + main, end=s.end + main) for s in row_segments(axis.size - main, count)]
+    return [*result, (main, axis.size, Panel(main, size, rest))] if rest else result
 
 
 def row_segments(size: Dim, count: int) -> list[Segment]:

@@ -6,20 +6,21 @@
             for k: acc = acc + x[i, k] * w[k, j]           for k: b0 = w[k, j:16], a0 = splat(x[i, k]), c0_0 = ..
             y[i, j] = relu(acc + bias[j])                  y[i, j:16] = relu(c0_0 + bias[j:16]), ..
 
-A micro-kernel is made in five steps, each a module:
+A micro-kernel is made in six steps, each a module:
 
 1. ``cost.py`` chooses the size of a tile by a model of its cycles, ``traffic.py`` the order of the loops around it;
 2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops; the rows that fill no block of an axis
    of unknown extent are one tile of their number;
-3. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;
-4. ``microkernel.py`` writes the steps of a sum in vectors;
-5. ``epilogue.py`` takes the accumulators to memory.
+3. ``parts.py`` decides whether sums are made in parts, so that caches keep what these read, and packs it;
+4. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;
+5. ``microkernel.py`` writes the steps of a sum in vectors;
+6. ``epilogue.py`` takes the accumulators to memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -50,11 +51,12 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, part_extents, parts_depth, remainder_schedules, schedule
+from mlaot.schedule.cost import Schedule, remainder_schedules, schedule, units
 from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
-from mlaot.schedule.segments import Segment, lane_segments, panel_segments, row_segments
+from mlaot.schedule.parts import Packing, parts_of
+from mlaot.schedule.segments import Panel, Segment, lane_segments, panel_segments, panels_of, row_segments
 from mlaot.schedule.traffic import best_order
 from mlaot.schedule.tuning import PREFETCH_STEPS
 
@@ -84,6 +86,22 @@ def _rest(kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule]
     return _loop(v, size // count * count, size, body, len(nests), parallel=True)
 
 
+Place = tuple[int, Point, Mapping[str, int], Segment | None]  # the arguments of `_Loops._nest` but the last
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What is inside of loops around tiles.
+
+    ``of_tile``: the statements of each tile. ``segments``: those of axes that are not walked whole. ``before``: the
+    statements before the innermost loop, for the tile of its first round.
+    """
+
+    of_tile: Callable[[Tile], Iterator[Statement]]
+    segments: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+    before: Callable[[Tile], Iterator[Statement]] | None = None
+
+
 class _Loops:
     """The loops of one kernel by one schedule.
 
@@ -110,40 +128,31 @@ class _Loops:
         self.columns += [] if is_along_sum(kernel) else [kernel.lanes]
         self.step = self.lanes if is_along_sum(kernel) else 1  # elements of the innermost sum at a time
         self.order, _ = best_order(kernel, plan.counts, machine, rows_inside=plan.rows_inside)
-        orders = [] if self.keeps_loops else [self.order, [*self.order[:-2], *reversed(self.order[-2:])]]
-        depths = [
-            (depth, order) for order in orders if (depth := parts_depth(kernel, plan, order, machine)) is not None
-        ]
-        self.parts_depth: int | None = None
-        if depths:
-            self.parts_depth, self.order = min(depths, key=lambda each: each[0])
+        self.parts = None if self.keeps_loops else parts_of(kernel, plan, self.order, machine)
+        if self.parts is not None:
+            self.order = list(self.parts.order)
 
     def nest(self) -> Body:
         """Return the loops around tiles."""
-        return self._nest(0, {}, {}, None, self._whole_sum)
+        return self._nest(0, {}, {}, None, _Inside(self._whole_sum))
 
-    def _nest(
-        self,
-        depth: int,
-        at: Point,
-        counts: Mapping[str, int],
-        along: Segment | None,
-        inside: Callable[[Tile], Iterator[Statement]],
-    ) -> Body:
+    def _nest(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None, inside: _Inside) -> Body:
         """Return the loops from ``depth`` on, around what is ``inside`` of tiles of ``counts`` points along variables.
 
         ``along``: the segment of the axis along the lanes that these loops are in.
         """
         if depth == len(self.order):
-            rows, columns = _offsets(self.rows, counts), _offsets(self.columns, counts)
-            return tuple(inside(Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)))
-        if depth == self.parts_depth and inside == self._whole_sum:
-            return self._sum_in_parts(depth, at, counts, along)
+            return tuple(inside.of_tile(self._tile(at, counts, along)))
+        if self.parts is not None and depth == self.parts.depth and inside.of_tile == self._whole_sum:
+            return self._panels((depth, at, counts, along), self.order[depth:], {})
+        if inside.before is not None and depth == len(self.order) - 1:
+            before = tuple(inside.before(self._tile(at, counts, along)))
+            return (*before, *self._nest(depth, at, counts, along, replace(inside, before=None)))
         axis = self.order[depth]
         v, result = axis.name, list[Statement]()
         if self.exact and v == self.exact[0]:
             return self._nest(depth + 1, {**at, v: dim(v)}, {**counts, v: self.exact[1]}, along, inside)
-        segments = self._segments(axis)
+        segments = inside.segments.get(v) or self._segments(axis)
         for segment in segments:
             is_once = not self.keeps_loops and len(segments) == 1 and segment.is_one_block
             inner = self._nest(
@@ -153,7 +162,7 @@ class _Loops:
                 segment if v == self.kernel.lanes else along,
                 inside,
             )
-            is_shared = inside == self._whole_sum
+            is_shared = inside.of_tile == self._whole_sum
             result += inner if is_once else [_loop(v, segment.start, segment.end, inner, segment.step, is_shared)]
         return tuple(result)
 
@@ -168,42 +177,69 @@ class _Loops:
             return panel_segments(panels, count, self.lanes)
         return lane_segments(axis.size, count, self.lanes)
 
-    def _sum_in_parts(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None) -> Body:
-        """Return a loop over the outermost summed variable around those of the result from ``depth`` on.
+    def _tile(self, at: Point, counts: Mapping[str, int], along: Segment | None) -> Tile:
+        """Return the tile of ``counts`` points along variables, from the point ``at`` on."""
+        rows, columns = _offsets(self.rows, counts), _offsets(self.columns, counts)
+        return Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)
+
+    def _panels(self, place: Place, axes: Sequence[Axis], panels: Mapping[str, Panel]) -> Body:
+        """Return the loops over panels of ``axes``, around sums in parts; ``panels`` has those of the axes outside."""
+        if not axes:
+            return self._sum_in_parts(place, panels)
+        axis, parts = axes[0], self.parts
+        v, size = axis.name, parts.panels.get(axis.name) if parts is not None else None
+        if size is None or size >= _as_int(axis.size):
+            extent = units(self.kernel, axis, self.lanes) * (self.lanes if v == self.kernel.lanes else 1)
+            return self._panels(place, axes[1:], {**panels, v: Panel(0, extent, self._segments(axis))})
+        lanes = self.lanes if v == self.kernel.lanes else 0
+        return tuple(
+            _loop(f"{v}_first", low, high, self._panels(place, axes[1:], {**panels, v: panel}), size, parallel=True)
+            for low, high, panel in panels_of(axis, size, self.plan.counts[v], lanes)
+        )
+
+    def _sum_in_parts(self, place: Place, panels: Mapping[str, Panel]) -> Body:
+        """Return the loop over parts of the sums of all tiles in ``panels``, and what follows the sums.
 
         The tiles inside then read the same part of the operands, which is near. Their sums so far are in an array.
         """
-        outer, lanes, inner = self.kernel.summed[0], self.kernel.lanes, self.order[depth:]
-        extents = part_extents(self.kernel, self.plan, self.order, depth, self.lanes)
-        size, whole = prod(extents.values()), {axis.name for axis in inner}
-        array = Array("parts", self.kernel.dtype, size, "local")
+        parts, kernel, lanes = self.parts, self.kernel, self.kernel.lanes
+        assert parts is not None
+        extents = {axis.name: self.plan.counts.get(axis.name, 1) for axis in parts.order if axis.name != lanes}
+        extents[lanes] = self.plan.counts.get(lanes, 1) * self.lanes
+        extents |= {name: panel.size for name, panel in panels.items()}
+        size = prod(extents.values())
+        array = Array("parts", kernel.dtype, size, "local")
 
         def places(tile: Tile) -> Iterator[tuple[str, Index]]:
             points = product(enumerate(tile.rows), enumerate(tile.columns))
             for (r, row), (c, column) in points:
-                place: Dim = 0
+                at: Dim = 0
                 for name, extent in extents.items():
-                    first = tile.at[name] if name in whole else 0
+                    first = tile.at[name] + -1 * panels[name].start if name in panels else 0
                     offset = {**row, **column}.get(name, 0) * (self.lanes if name == lanes else 1)
-                    place = place * extent + (first + offset)
-                yield tile.names[r][c], Index(place)
+                    at = at * extent + (first + offset)
+                yield tile.names[r][c], Index(at)
 
         def part(tile: Tile) -> Iterator[Statement]:
-            yield from (Mutable(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
-            yield from self._sum(1, {outer.name: dim(outer.name)}, tile)
-            yield from (Store(array, place, tile.accumulator(name)) for name, place in places(tile))
+            yield from (Mutable(tile.accumulator(name), Load(array, at, tile.type)) for name, at in places(tile))
+            yield from packing.products(tile) if packing else self._sum(1, {first.name: dim(first.name)}, tile)
+            yield from (Store(array, at, tile.accumulator(name)) for name, at in places(tile))
 
         def end(tile: Tile) -> Iterator[Statement]:
-            yield from (Let(tile.accumulator(name), Load(array, place, tile.type)) for name, place in places(tile))
+            yield from (Let(tile.accumulator(name), Load(array, at, tile.type)) for name, at in places(tile))
             yield from epilogue(tile)
 
-        clear = Store(array, Index(dim("n_parts")), splat(self.kernel.start, self.lanes))
-        return (
-            Alloc(array),
-            _loop("n_parts", 0, size, (clear,), self.lanes),
-            _loop(outer.name, 0, outer.size, self._nest(depth, at, counts, along, part)),
-            *self._nest(depth, at, counts, along, end),
-        )
+        first = kernel.summed[0]
+        packing = Packing(parts, self._tile(*place[1:]), panels[parts.order[-1].name]) if parts.panels else None
+        segments = {name: panel.segments for name, panel in panels.items()}
+        body = self._nest(*place, _Inside(part, segments, packing.panel if packing else None))
+        body = packing.around(body) if packing else body
+        for axis in reversed(kernel.summed[:-1] if packing else kernel.summed[:1]):
+            body = (_loop(axis.name, 0, axis.size, body),)
+        arrays = (Alloc(array), *(packing.allocs() if packing else ()))
+        clear = Store(array, Index(dim("n_parts")), splat(kernel.start, self.lanes))
+        cleared = _loop("n_parts", 0, size, (clear,), self.lanes)
+        return (*arrays, cleared, *body, *self._nest(*place, _Inside(end, segments)))
 
     def _whole_sum(self, tile: Tile) -> Iterator[Statement]:
         """Yield one micro-kernel: accumulators, the loops of the sum, the epilogue."""

@@ -39,7 +39,7 @@ def weights(*shape: int) -> Array:
 
 
 WIDE, NARROW, KERNEL = weights(96, 320), weights(320, 10), weights(40, 8, 3, 3)
-BACK = weights(320, 96)
+BACK, TALL = weights(320, 96), weights(40, 512)
 TAPS = weights(32, 32, 3, 3)
 
 
@@ -105,6 +105,11 @@ def columns(x: mlaot.f32[batch, 40, 16000], y: mlaot.i8[batch, 40, 16000]) -> An
 
 
 @mlaot.model
+def gradients(x: mlaot.f32[batch, 40, 200], y: mlaot.f32[batch, 40, 512]) -> Any:
+    return np.einsum("bsi,bsj->ij", x, y), np.tanh(np.einsum("bsi,sj->bij", x, TALL))
+
+
+@mlaot.model
 def sorts(x: mlaot.f32[batch, 24, 70]) -> Any:
     return np.argsort(x, axis=1, kind="stable"), np.argsort(x, axis=2, kind="stable"), np.median(x, axis=2)
 
@@ -120,6 +125,7 @@ CASES = {
         columns,
         lambda b, n: {"x": weights(b, 40, 16000), "y": draw.integers(-99, 99, (b, 40, 16000)).astype(np.int8)},
     ),
+    "gradients": (gradients, lambda b, n: {"x": weights(b, 40, 200), "y": weights(b, 40, 512)}),
     "sorts": (sorts, lambda b, n: {"x": weights(b, 24, 70)}),
     "attention": (attention, lambda b, n: {"q": weights(b, 20, 33, 16), "k": weights(b, 20, 33, 16)}),
     "recurrent": (recurrent, lambda b, n: {"x": weights(n, b, 96)}),
@@ -344,4 +350,12 @@ def test_a_range_of_several_loops() -> None:
     kernels = [kernel for procedure in program("convolution").procedures for kernel in procedure.kernels]
     found = loop_of(kernels[0], MACHINES["v3"])
     assert found is not None
-    assert (str(found.extent), found.step, found.around) == ("batch * 600", 4, (("i2", 600), ("i", 40)))
+    assert (str(found.extent), found.step, found.around) == ("batch * 600", 4, (("i2", 600, 1), ("i", 40, 1)))
+
+
+def test_panels_of_a_gradient_are_one_range() -> None:
+    """Those of columns around those of rows, none of which are enough for threads alone."""
+    gradient = next(k for procedure in program("gradients").procedures for k in procedure.kernels)
+    found = loop_of(gradient, MACHINES["v3"])
+    assert found is not None
+    assert (found.variable, found.extent, found.step, found.around) == ("i_first", 432, 54, (("j_first", 216, 256),))
