@@ -40,10 +40,10 @@ OWN = re.compile(
     r"|\w+_[fiu](8|16|32|64)v?|[nux]_.*|_.*|NAME|INLINE"
     r"|j|e|p|row|column|acc|now|best|best_all|bests|places|one|two|left|right|root|child|start|end|last|inside|is_after"
     r"|next|stop|earlier|behind|here|before|is_kept|is_moved|dot|dots|parts|sums|tile|rest"
-    r"|(first|second|third|pivot)_place|(one|two|three|pivot|now|other)(_key|_index|_value|_bits)?|is_(up|further|over)"
+    r"|block|panel|(first|second|third|pivot)_place|(one|two|three|pivot|now|other)(_key|_index|_value|_bits)?|is_(up|further|over)"
     r"|split|depth|pending|keys|elements|part|rank|draw|place"
     r"|work|dim|dims|arrays|threads|batch|halo|pitch|tree_\w+|begin\d*|end\d+|share|share_\w+|first_from|least"
-    r"|i\d+_end|first|[ik]\d*_first|square\d+(_\d+)?|feature|threshold|(word|part|scale|row_scale)\d+(_\d+)?|threefry|normal_quantile|f32_of_bits"
+    r"|i\d+_end|first|[ijk]\d*_first|square\d+(_\d+)?|feature|threshold|(word|part|scale|row_scale)\d+(_\d+)?|threefry|normal_quantile|f32_of_bits"
 )
 
 

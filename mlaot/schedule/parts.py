@@ -188,12 +188,9 @@ class Packing:
     def _block(self) -> Iterator[For]:
         if not self.parts.packed[0]:
             return
-        at, end, lanes = (
-            {**self.tile.at, **self._at, self.row: self.rows.start},
-            self.rows.segments[-1].end,
-            self.tile.lanes,
-        )
-        count, operand = end + -1 * self.rows.start, self.tile.kernel.operands[0]
+        operand, lanes = self.tile.kernel.operands[0], self.tile.lanes
+        at = {**self.tile.at, **self._at, self.row: self.rows.start}
+        count = self.rows.segments[-1].end + -1 * self.rows.start
         assert isinstance(count, int), f"bug in mlaot: a block of {count} rows"
         copies = []
         for n in range(0, count, lanes):  # written out: compilers would call memcpy for each short row

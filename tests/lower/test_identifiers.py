@@ -7,13 +7,16 @@ import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlaot
 from mlaot import passes
+from mlaot.generate import compile_model
 from mlaot.ir import Graph, dim
 from mlaot.ir.dims import names, parse
 from mlaot.ir.module import Module
@@ -27,6 +30,7 @@ from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.upcast import upcast
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
 
 from ..compiled import CC, Library
 from ..fuzz.names import WORDS
@@ -96,9 +100,16 @@ def one_of_each_op() -> Iterator[Program]:
                 yield lower(Module("m", {"forward": made[0]}, {}, False))
 
 
+@mlaot.model
+def far_rows(x: mlaot.f32[2048, 600], y: mlaot.f32[2048, 1024], z: mlaot.f32[200, 2048]) -> Any:
+    """Products in panels, of packed copies."""
+    return x.T @ y, z @ y
+
+
 def test_an_array_is_called_as_nothing_in_a_kernel() -> None:
     """Whatever name a kernel uses, an array that is called so gets another."""
-    programs = [*one_of_each_op(), *(compile_case(make_case(seed), passes.PIPELINE, "m") for seed in range(6))]
+    large = compile_model(far_rows, "m", Options())
+    programs = [*one_of_each_op(), large, *(compile_case(make_case(seed), passes.PIPELINE, "m") for seed in range(6))]
     found = [kernel for program in programs for kernel in kernels(program)]
     assert len(found) > 400
     clashes = {name for _, others in found for name in others if not is_taken(name)}
