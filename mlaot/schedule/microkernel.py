@@ -138,7 +138,7 @@ class Tile:
         scales = [Var(f"scale{c}", self.type) for c in range(len(self.columns))]
         for c, column in enumerate(self.columns):
             index = Index(self.index(scale, self.point(at, {**self.rows[0], **column})))
-            yield Let(scales[c], cast(_Loads(self, None).load(scale, index, c), self.kernel.dtype))
+            yield Let(scales[c], cast(self.load(scale, index, c), self.kernel.dtype))
         for r, row in enumerate(self.rows):
             number = row_scale.array[self.index(row_scale, self.point(at, {**row, **self.columns[0]}))]
             own = Var(f"row_scale{r}", self.type)

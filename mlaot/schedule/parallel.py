@@ -74,17 +74,16 @@ def shared_loop(nest: Nest) -> SharedLoop | None:
     That is the outermost loop that is known to be long, else the outermost one of unknown length. This one, such as the
     loop over a batch, is preferred where a round of it has little work: then threads keep the same examples near from
     one kernel to the next, and a batch of one is hardly worth sharing. Where a round has much work, it is shared with
-    the long loop inside it.
+    the long loop inside it. Loops none of which is long are shared together with those around them.
     """
-    found = {s: joined for s, joined in _shareable_loops(nest.body) if s.extent != 1}
-    loops = list(found)
+    together = {s: joined or s for s, joined in _shareable_loops(nest.body) if s.extent != 1}
+    loops = list(together)
     long = [s for s in loops if isinstance(s.extent, int) and s.extent >= s.least_rounds * s.step]
+    long = [s if isinstance(together[s].extent, int) else together[s] for s in long]
     unknown = [s for s in loops if not isinstance(s.extent, int)]
     outermost = [s for s in loops[:1] if s in unknown and isinstance(s.work, int) and s.work < LITTLE_OPERATIONS]
-    joined = [found[s] or s for s in loops]
-    by_rounds = sorted(joined, key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
-    with_unknown = [s if j is None or isinstance(j.extent, int) else j for s, j in found.items() if s in long]
-    chosen = next(iter(outermost or with_unknown or unknown or by_rounds), None)
+    by_rounds = sorted(together.values(), key=lambda s: -s.extent // s.step if isinstance(s.extent, int) else 0)
+    chosen = next(iter(outermost or long or unknown or by_rounds), None)
     if chosen is None or not isinstance(chosen.work, int):
         return chosen
     is_short = isinstance(chosen.extent, int) and chosen.extent * chosen.work < SHARED_OPERATIONS

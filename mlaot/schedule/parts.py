@@ -89,14 +89,11 @@ def _parts_of_panels(kernel: Contraction, plan: Schedule, order: Sequence[Axis],
     steps = _even(nominal(last.size), tuning.COPIED_STEPS if is_packed else tuning.PANEL_STEPS, 1)
     if not is_packed and (not is_far or (steps == last.size and len(kernel.summed) == 1)):
         return None
-    blocks = {row: plan.counts[row], lanes: plan.counts[lanes] * lanes_of(kernel.dtype, machine)}
-    rows_of_panel = _even(nominal(inner[row].size), tuning.PANEL_ROW_BYTES // itemsize, blocks[row])
-    count = -(-nominal(inner[row].size) // rows_of_panel)
-    shared = -(
-        -nominal(inner[lanes].size) * count // tuning.SHARED_STEPS
-    )  # columns, for as many panels as threads want
+    size, width = nominal(inner[row].size), nominal(inner[lanes].size)
+    height = _even(size, tuning.PANEL_ROW_BYTES // itemsize, plan.counts[row])
+    shared = -(-width * -(-size // height) // tuning.SHARED_STEPS)  # columns of as many panels as threads want
     most = min(tuning.PANEL_COLUMN_BYTES // itemsize, max(shared, tuning.SHARED_COLUMN_BYTES // itemsize))
-    panels = {row: rows_of_panel, lanes: _even(nominal(inner[lanes].size), most, blocks[lanes])}
+    panels = {row: height, lanes: _even(width, most, plan.counts[lanes] * lanes_of(kernel.dtype, machine))}
     lines = steps * gcd(_row_bytes(b, lanes, last), tuning.WAY_BYTES) / tuning.WAY_BYTES  # in one place of a cache
     is_crowded = is_far and lines > tuning.WAY_LINES
     order = (*order[:-2], inner[lanes], inner[row])
@@ -140,7 +137,8 @@ def _depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: 
     for depth in range(1, len(order)):
         if not all(isinstance(axis.size, int) for axis in order[depth:]) or order[-1].name not in plan.counts:
             continue
-        extents = _extents(kernel, plan, order, depth, lanes)
+        sizes = {axis.name: elements(kernel, axis, lanes) for axis in order[depth:]}
+        extents = part_extents(kernel, plan, order, sizes, lanes)
         read = {**extents, kernel.lanes: max(extents[kernel.lanes], LINE // DTYPES[kernel.dtype].itemsize)}  # in lines
         inside = replace(kernel, out=tuple(Axis(axis.name, read[axis.name]) for axis in order))
         if sum(operand_bytes(inside, operand) for operand in kernel.operands) <= second_level_bytes(machine):
@@ -151,6 +149,19 @@ def _depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: 
         if are_enough and prod(tiles[depth:]) > 1 and size <= tuning.PART_BYTES:
             return depth
     return None
+
+
+def part_extents(
+    kernel: Contraction, plan: Schedule, order: Sequence[Axis], sizes: Mapping[str, int], lanes: int
+) -> dict[str, int]:
+    """Return the extents of the array of the sums so far, lanes last: ``sizes`` inside of parts, else a tile's."""
+    extents = {axis.name: plan.counts.get(axis.name, 1) for axis in order if axis.name != kernel.lanes}
+    return {**extents, kernel.lanes: plan.counts.get(kernel.lanes, 1) * lanes, **sizes}
+
+
+def elements(kernel: Contraction, axis: Axis, lanes: int) -> int:
+    """Return how many elements an axis has, in whole vectors along the lanes."""
+    return units(kernel, axis, lanes) * (lanes if axis.name == kernel.lanes else 1)
 
 
 class Packing:
@@ -230,12 +241,3 @@ class Packing:
     def _copy(self, operand: int, column: int, load: Load) -> Store:
         row = (dim(self.sum.name) + -1 * self.start) * self.widths[operand]
         return Store(self.arrays[operand], Index(row + column), load)
-
-
-def _extents(kernel: Contraction, plan: Schedule, order: Sequence[Axis], depth: int, lanes: int) -> dict[str, int]:
-    """Return how many sums all tiles from ``depth`` on have along each variable, in whole vectors."""
-    extents: dict[str, int] = {}
-    for i, axis in enumerate(order):
-        count = units(kernel, axis, lanes) if i >= depth else plan.counts.get(axis.name, 1)
-        extents[axis.name] = count * lanes if axis.name == kernel.lanes else count
-    return {kernel.lanes: lanes, **extents}

@@ -51,11 +51,11 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, remainder_schedules, schedule, units
+from mlaot.schedule.cost import Schedule, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
-from mlaot.schedule.parts import Packing, parts_of
+from mlaot.schedule.parts import Packing, elements, part_extents, parts_of
 from mlaot.schedule.segments import Panel, Segment, lane_segments, panel_segments, panels_of, row_segments
 from mlaot.schedule.traffic import best_order
 from mlaot.schedule.tuning import PREFETCH_STEPS
@@ -189,8 +189,8 @@ class _Loops:
         axis, parts = axes[0], self.parts
         v, size = axis.name, parts.panels.get(axis.name) if parts is not None else None
         if size is None or size >= _as_int(axis.size):
-            extent = units(self.kernel, axis, self.lanes) * (self.lanes if v == self.kernel.lanes else 1)
-            return self._panels(place, axes[1:], {**panels, v: Panel(0, extent, self._segments(axis))})
+            whole = Panel(0, elements(self.kernel, axis, self.lanes), self._segments(axis))
+            return self._panels(place, axes[1:], {**panels, v: whole})
         lanes = self.lanes if v == self.kernel.lanes else 0
         return tuple(
             _loop(f"{v}_first", low, high, self._panels(place, axes[1:], {**panels, v: panel}), size, parallel=True)
@@ -204,9 +204,8 @@ class _Loops:
         """
         parts, kernel, lanes = self.parts, self.kernel, self.kernel.lanes
         assert parts is not None
-        extents = {axis.name: self.plan.counts.get(axis.name, 1) for axis in parts.order if axis.name != lanes}
-        extents[lanes] = self.plan.counts.get(lanes, 1) * self.lanes
-        extents |= {name: panel.size for name, panel in panels.items()}
+        sizes = {name: panel.size for name, panel in panels.items()}
+        extents = part_extents(kernel, self.plan, parts.order, sizes, self.lanes)
         size = prod(extents.values())
         array = Array("parts", kernel.dtype, size, "local")
 

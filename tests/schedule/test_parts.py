@@ -52,7 +52,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "SHARED_OPERATIONS", 1)
 
 
-def nest(name: str, epilogue: str = "acc") -> Nest:
+def nest(name: str) -> Nest:
     """Return the product of a case in float64."""
     rows, columns, summed, index, _ = CASES[name]
     loops, size = "", " * ".join(map(str, summed.values()))
@@ -66,7 +66,7 @@ def nest(name: str, epilogue: str = "acc") -> Nest:
         f"            acc: f64 = f64(0.0)\n{loops}"
         f"{'    ' * (len(summed) + 3)}acc = acc + (x[{index}] * y[{down}])\n"
         f"            x0 = s[i]\n"
-        f"            z[i * {columns} + j] = {epilogue} * x0\n"
+        f"            z[i * {columns} + j] = acc * x0\n"
     )
 
 
