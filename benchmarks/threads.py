@@ -36,7 +36,7 @@ def normal(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 MLP = [normal(*shape) / 20 for shape in ((784, 512), (512, 512), (512, 10))]
-NET = {"w1": MLP[0], "w2": MLP[1], "w3": MLP[2]}
+NET = mlaot.parameters({"w1": MLP[0], "w2": MLP[1], "w3": MLP[2]})
 LENET = [normal(*shape) / 16 for shape in ((6, 1, 5, 5), (16, 6, 5, 5), (256, 120), (120, 84), (84, 10))]
 CONV = [normal(64, 64, 3, 3) / 24 for _ in range(2)]
 
