@@ -308,6 +308,10 @@ BYTES_EXTENT = 16
 QUANTIZED_WORK = 16
 # The share of nodes that raising scalars to tensors may leave; else it is undone. Not measured.
 RAISED_SHARE = 0.7
+# The number of lengths from which sums of the same kinds of terms are raised together, padded with zeros, and how many
+# times the terms that there are may be padded to. Attention to all positions so far pads to twice. Not measured.
+UNLIKE_LENGTHS = 3
+HOLES = 2
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.
 FEW_TERMS = 4
 # Elements that a sort orders by their ranks, which it counts without branches; more are split first. Measured.

@@ -68,8 +68,8 @@ def _is_half(node: Node) -> bool:
 
 def operand_of(node: Node, labels: str) -> tuple[Node, str]:
     """Return what a factor broadcasts, and its labels."""
-    if node.op is st.broadcast and node.arg(0).type.rank > 0:
-        return node.arg(0), "".join(labels[a] for a in node.attrs["axes"])
+    while node.op is st.broadcast and node.arg(0).type.rank > 0:
+        node, labels = node.arg(0), "".join(labels[a] for a in node.attrs["axes"])
     return node, labels
 
 

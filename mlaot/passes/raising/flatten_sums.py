@@ -116,7 +116,7 @@ def _flatten_root(graph: Graph, op: Op, root: Node, interior: set[Node], signatu
                 terms.append(node)
         if op is ew.add:
             terms = [t for t in terms if not _is_zero(t)] or terms[:1]
-        sums[top] = graph.add(op, terms) if len(terms) > 1 else terms[0]
+        sums[top] = graph.add(op, terms)
     if sums[root].find() is not root:
         graph.forward(root, sums[root])
 

@@ -10,50 +10,75 @@ vary along an axis is made without it and broadcast; an array of items of one te
 are aligned over their rows by the operand that the rows share, so shuffled terms do not matter. Arrays that share
 scalars are made once and read by ``take``. What has no equal beside it stays a scalar.
 
+Sums of one kind of terms may be of unlike lengths, as in attention to all positions so far: their array has holes where
+a sum has no term, which a mask hides from the sum (Vaswani et al., 2017, section 3.2.3). What is computed of elements
+that a hole has none of reads those of another element instead, so that nothing can overflow that the model does not
+compute.
+
 Arrays are processed by decreasing height, so that all readers of a scalar are known before it is placed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlaot.ir import Graph, Literal, Node
-from mlaot.ir import dims as dims_
-from mlaot.ir.types import i64
+from mlaot.ir.types import boolean, i64
 from mlaot.ops import OPS, kinds
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
-from mlaot.ops.base import Op
+from mlaot.ops.base import Op, full_like
+from mlaot.ops.comparison import where
 from mlaot.passes.base import pass_over
+from mlaot.passes.raising.arrays import (
+    HOLE,
+    Ids,
+    Key,
+    Mask,
+    base,
+    clusters,
+    column_ranks,
+    filled,
+    invariant,
+    key,
+    scalars,
+    split,
+    stand_ins,
+)
 from mlaot.passes.raising.flatten_sums import Classes
-from mlaot.schedule.tuning import FEW_TERMS, RAISED_SHARE
+from mlaot.passes.raising.positions import positions_in, take_as_view
+from mlaot.schedule.tuning import FEW_TERMS, HOLES, RAISED_SHARE, UNLIKE_LENGTHS
 
-Ids = np.ndarray[Any, np.dtype[np.int64]]
-Key = tuple[bytes, tuple[int, ...]]
 # Of many arguments one after the other; a product has two, which sums of products are recognized by.
 REDUCTIONS = {OPS[op.repeats]: op for op in kinds.REDUCTIONS if op.repeats not in ("", "mul")}
+IDENTITIES = {ew.add: 0.0, ew.maximum: -np.inf, ew.minimum: np.inf}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
-    """An argument of an array's op: an array of ids, reduced over its last axis by ``reduction`` where there is one."""
+    """An argument of an array's op: an array of ids, reduced over its last axis by ``reduction`` where there is one.
+
+    ``held``: what the reduction reads of the array, where that is not all.
+    """
 
     ids: Ids
     reduction: Op | None = None
+    held: Mask | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """How one array of scalars is made: ``op`` over ``parts``."""
+    """How one array of scalars is made: ``op`` over ``parts``. ``holes`` have to hold what their stand-ins do."""
 
     op: Op
     attrs: dict[str, Any]
     parts: list[Part]
+    holes: Mask | None = None
 
 
 @pass_over("scalars", after=("flatten_sums",))
@@ -69,21 +94,26 @@ def raise_tensors(graph: Graph) -> None:
 
 
 class _Raiser:
-    """The state of one run: numbered scalars, arrays that are asked for, and the plans to compute them."""
+    """The state of one run: numbered scalars, arrays that are asked for, and the plans to compute them.
+
+    What is known of scalars, by number, ends with an element for ``HOLE``.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes = graph.nodes()
         self.number = {node: i for i, node in enumerate(self.nodes)}
-        self.height = np.zeros(len(self.nodes), np.int64)
-        self.klass = np.zeros(len(self.nodes), np.int64)
-        first = np.full(len(self.nodes), len(self.nodes), np.int64)  # the first of the nearest parameters of each
-        far = np.full(len(self.nodes), len(self.nodes), np.int64)  # and the distance to them
-        index = np.zeros(len(self.nodes), np.int64)
-        classes = Classes()
+        self.args = [[self.number[a.find()] for a in node.args] for node in self.nodes]
+        count = len(self.nodes)
+        self.klass = np.full(count + 1, HOLE)
+        self.height = np.zeros(count + 1, np.int64)
+        first = np.full(count, count)  # the first of the nearest parameters of each
+        far = np.full(count, count)  # and the distance to them
+        index = np.zeros(count, np.int64)
+        levels: dict[int, list[int]] = defaultdict(list)
+        self.classes = Classes()
         for i, node in enumerate(self.nodes):
-            args = [self.number[a.find()] for a in node.args]
-            leaf = classes.leaf(node)
+            leaf = self.classes.leaf(node)
             if leaf is not None:
                 self.klass[i] = leaf
                 if node.op is st.item:
@@ -91,14 +121,20 @@ class _Raiser:
                     if node.arg(0).attrs.get("parameter"):
                         first[i], far[i] = index[i], 0
             else:
-                self.klass[i] = classes.composite(node, [int(self.klass[a]) for a in args])
-                self.height[i] = 1 + max(int(self.height[a]) for a in args)
-                near, first[i] = min((int(far[a]), int(first[a])) for a in args)
+                self.height[i] = 1 + max(int(self.height[a]) for a in self.args[i])
+                near, first[i] = min((int(far[a]), int(first[a])) for a in self.args[i])
                 far[i] = near + 1
+                levels[int(self.height[i])].append(i)
+        for height in sorted(levels):
+            self._classify(levels[height])
+        # Classes by their first scalars: arguments are ordered by them.
+        _, starts, inverse = np.unique(self.klass[:-1], return_index=True, return_inverse=True)
+        self.klass[:-1] = np.argsort(np.argsort(starts))[inverse.reshape(-1)]
         # Terms sort by the items they are, else by their parameters: not by the order in which they were traced.
-        self.order = np.empty(len(self.nodes), np.int64)
-        self.order[np.lexsort((np.arange(len(self.nodes)), first, index))] = np.arange(len(self.nodes))
-        self.asked: dict[int, dict[Key, Ids]] = {}
+        self.order = np.full(count + 1, count)
+        self.order[np.lexsort((np.arange(count), first, index))] = np.arange(count)
+        self.asked: dict[int, dict[Key, Ids]] = defaultdict(dict)
+        self.exposed: set[Key] = set()
         self.plans: dict[Key, Plan] = {}
         self.copies: dict[Key, tuple[Key, Ids]] = {}
         self.tensors: dict[Key, Node] = {}
@@ -111,8 +147,8 @@ class _Raiser:
                 self._ask(ids)
         for height in range(int(self.height.max(initial=0)), 0, -1):
             self._place(height)
-        for key in reversed(self.processed):
-            self.tensors[key] = self._make(key)
+        for each in reversed(self.processed):
+            self.tensors[each] = self._make(each)
         for name, ids in roots.items():
             if ids is not None:
                 self.graph.outputs[name] = self._value(ids)
@@ -123,194 +159,247 @@ class _Raiser:
             return np.array([self.number[a.find()] for a in node.args])
         return np.array(self.number[node]) if node.type.rank == 0 else None
 
+    def _classify(self, level: Iterable[int]) -> None:
+        """Number the classes of the scalars of one height. Sums of the same kinds of terms, of many lengths, are one."""
+        unlike: dict[object, list[int]] = defaultdict(list)
+        for i in level:
+            node, args = self.nodes[i], [int(self.klass[a]) for a in self.args[i]]
+            self.klass[i] = self.classes.composite(node, args)
+            if node.op in REDUCTIONS:
+                unlike[node.op, tuple(sorted(set(args)))].append(i)
+        for kind, sums in unlike.items():
+            lengths = [len(self.args[i]) for i in sums]
+            if len(set(lengths)) >= UNLIKE_LENGTHS and len(sums) * max(lengths) <= HOLES * sum(lengths):
+                self.klass[sums] = self.classes.number(("unlike", *kind))  # type: ignore[misc]
+
     # Asking, from the roots down.
 
-    def _ask(self, ids: Ids) -> None:
-        core, _ = _invariant(ids)
-        height = int(self.height[core].max(initial=0))
-        if height == 0 and len(np.unique(self.klass[core])) == 1:
-            return  # items of one tensor, or constants: made where they are read
-        kinds = np.unique(self.klass[core])
-        if len(kinds) > 1:
-            for kind in kinds:
-                self._ask(np.unique(core[self.klass[core] == kind]))
-            return
-        self.asked.setdefault(height, {})[_key(core)] = core
+    def _ask(self, ids: Ids, exposed: bool = True) -> None:
+        """Ask for an array; ``exposed``: its reader computes with what holes hold."""
+        core, _ = invariant(ids)
+        held = scalars(core)
+        found = np.unique(self.klass[held])
+        height = int(self.height[held].max(initial=0))
+        if len(found) > 1:
+            for klass in found:
+                self._ask(held[self.klass[held] == klass])
+        elif height:  # others are items of one tensor, or constants: made where they are read
+            self.asked[height][key(core)] = core
+            if exposed:
+                self.exposed.add(key(core))
 
     def _place(self, height: int) -> None:
         """Plan every array asked for at this height; arrays that share scalars are one plan and copies of it."""
         while arrays := self.asked.pop(height, None):
-            for cluster in _clusters(list(arrays.values())):
-                base = _base(cluster)
-                self._plan(base)
+            for cluster in clusters(list(arrays.values())):
+                planned = self._plan(base(cluster), any(key(ids) in self.exposed for ids in cluster))
                 for ids in cluster:
-                    if _key(ids) != _key(base):
-                        self.copies[_key(ids)] = _key(base), positions_in(base, ids)
-                        self.processed.append(_key(ids))
-                self.processed.append(_key(base))
+                    if key(ids) != key(planned):
+                        self.copies[key(ids)] = key(planned), _positions(planned, ids)
+                        self.processed.append(key(ids))
+                self.processed.append(key(planned))
 
-    def _plan(self, ids: Ids) -> None:
-        first = self.nodes[int(ids.flat[0])]
+    def _plan(self, ids: Ids, exposed: bool) -> Ids:
+        """Plan the scalars of an array, and return it with the axes that they are made in."""
+        first = self.nodes[ids[ids != HOLE][0]]
         if first.op in REDUCTIONS:
-            parts = self._reduction_parts(first.op, ids)
+            arrays, reductions = self._terms(first.op, ids)
         else:
             columns = self._columns(ids, len(first.args))
-            parts = [Part(columns[..., i]) for i in range(len(first.args))]
-            if first.op.commutative and len(parts) == 2:
-                parts = self._orient(parts)
-        for part in parts:
-            self._ask(part.ids)
-        self.plans[_key(ids)] = Plan(first.op, first.attrs, parts)
+            arrays, reductions = [columns[..., i] for i in range(len(first.args))], [None] * len(first.args)
+            if first.op.commutative and len(arrays) == 2:
+                arrays = self._orient(*arrays)
+        ids, arrays = split(ids, arrays)
+        holes = ids == HOLE
+        parts = []
+        is_foreign = False
+        for array, reduction in zip(arrays, reductions, strict=True):
+            held = _of_stand_ins(array != HOLE, holes) if reduction else np.array(True)
+            parts.append(Part(array, reduction, None if held.all() else held))
+            is_product = reduction is not None and self.nodes[array[array != HOLE][0]].op is ew.mul
+            is_foreign |= any(_is_foreign(x, holes) for x in (self._factors(array) if is_product else [array]))
+            self._ask(array, exposed=bool(held.all()) and not is_product)
+        self.plans[key(ids)] = Plan(first.op, first.attrs, parts, holes if exposed and is_foreign else None)
+        return ids
 
     def _columns(self, ids: Ids, count: int) -> Ids:
-        flat = [[self.number[a.find()] for a in self.nodes[i].args] for i in ids.reshape(-1).tolist()]
+        """Return the arguments of every scalar along a last axis of ``count``, with holes where it has fewer."""
+        none = [HOLE] * count
+        flat = [(self.args[i] + none)[:count] if i != HOLE else none for i in ids.reshape(-1).tolist()]
         return np.array(flat, np.int64).reshape(*ids.shape, count)
 
-    def _orient(self, parts: list[Part]) -> list[Part]:
+    def _factors(self, products: Ids) -> list[Ids]:
+        columns = self._columns(products, 2)
+        return self._orient(columns[..., 0], columns[..., 1])
+
+    def _orient(self, a: Ids, b: Ids) -> list[Ids]:
         """Order the arguments of a commutative op by their classes."""
-        a, b = (part.ids for part in parts)
         swap = self.klass[a] > self.klass[b]
-        return [Part(np.where(swap, b, a)), Part(np.where(swap, a, b))]
+        return [np.where(swap, b, a), np.where(swap, a, b)]
 
-    def _reduction_parts(self, op: Op, ids: Ids) -> list[Part]:
+    def _terms(self, op: Op, ids: Ids) -> tuple[list[Ids], list[Op | None]]:
         """Group the terms of sums by class: one array a class, with an axis to reduce where it has many."""
-        count = len(self.nodes[int(ids.flat[0])].args)
+        count = max(len(self.args[i]) for i in scalars(ids).tolist())
         terms = self._columns(ids, count)
-        by_class = np.argsort(self.klass[terms], axis=-1, kind="stable")
-        terms = np.take_along_axis(terms, by_class, -1)
-        parts, start = [], 0
-        for _, size in sorted(Counter(self.klass[terms.reshape(-1, count)[0]].tolist()).items()):
-            group = terms[..., start : start + size]
-            start += size
-            if size == 1:
-                parts.append(Part(group[..., 0]))
-                continue
-            group = np.take_along_axis(group, np.argsort(self._alignment(group), axis=-1, kind="stable"), -1)
-            product = self.nodes[int(group.flat[0])].op is ew.mul
-            if size <= FEW_TERMS and not product and ids.size > 1:
-                parts += [Part(group[..., i]) for i in range(size)]
+        arrays: list[Ids] = []
+        reductions: list[Op | None] = []
+        for klass in np.unique(self.klass[scalars(terms)]).tolist():
+            is_member = self.klass[terms] == klass
+            sizes = is_member.sum(-1)
+            size = int(sizes.max())
+            members = np.where(is_member, terms, HOLE)
+            group = np.take_along_axis(members, np.argsort(~is_member, axis=-1, kind="stable"), -1)[..., :size]
+            is_ragged = bool((sizes[ids != HOLE] < size).any())
+            product = self.nodes[group[group != HOLE][0]].op is ew.mul
+            if size > 1:
+                group = self._align(group, product, is_ragged)
+            if size == 1 or (size <= FEW_TERMS and not product and ids.size > 1 and not is_ragged):
+                arrays += [group[..., i] for i in range(size)]
+                reductions += [None] * size
             else:
-                parts.append(Part(group, REDUCTIONS[op]))
-        return parts
+                arrays.append(group)
+                reductions.append(REDUCTIONS[op])
+        return arrays, reductions
 
-    def _alignment(self, terms: Ids) -> Ids:
-        """Return sort keys for the terms of each row: for products, by the factor that the rows share."""
-        if self.nodes[int(terms.flat[0])].op is not ew.mul:
-            return self.order[terms]
-        columns = self._columns(terms, 2)
-        factors = [part.ids for part in self._orient([Part(columns[..., 0]), Part(columns[..., 1])])]
+    def _align(self, group: Ids, product: bool, is_ragged: bool) -> Ids:
+        """Order the terms of each row, the last axis: products by the factor that the rows share."""
+        factors = self._factors(group) if product else [group]
+        if is_ragged:
+            ranked = [column_ranks(f.reshape(-1, f.shape[-1]), self.order) for f in factors]
+            ranks = min((r for r in ranked if r is not None), key=lambda r: r[1], default=None)
+            if ranks is not None:
+                result = np.full_like(group, HOLE)
+                is_term = group != HOLE
+                rows = np.indices(group.shape)[:-1]
+                places = ranks[0].reshape(group.shape)
+                result[*(r[is_term] for r in rows), places[is_term]] = group[is_term]
+                return result
+        return np.take_along_axis(group, np.argsort(self.order[self._shared(factors)], axis=-1, kind="stable"), -1)
+
+    def _shared(self, factors: list[Ids]) -> Ids:
+        """Return the factor of products that most rows have in common."""
+        if len(factors) == 1:
+            return factors[0]
         rows = [len(np.unique(np.sort(f.reshape(-1, f.shape[-1]), axis=1), axis=0)) for f in factors]
-        if rows[0] == rows[1]:  # one row: by the factor that is computed or an input of the example, not a parameter
-            return self.order[factors[0] if self._is_data(factors[0]) else factors[1]]
-        return self.order[factors[int(np.argmin(rows))]]
+        if rows[0] == rows[1]:  # one row: the factor that is computed or an input of the example, not a parameter
+            return factors[0] if self._is_data(factors[0]) else factors[1]
+        return factors[int(np.argmin(rows))]
 
     def _is_data(self, ids: Ids) -> bool:
-        node = self.nodes[int(ids.flat[0])]
+        node = self.nodes[ids[ids != HOLE][0]]
         return node.op is not st.item or not node.arg(0).attrs.get("parameter", False)
 
     # Making, from the leaves up.
 
-    def _make(self, key: Key) -> Node:
-        if key in self.copies:
-            base, positions = self.copies[key]
-            return take_as_view(self.tensors[base], positions)
-        plan = self.plans[key]
+    def _make(self, each: Key) -> Node:
+        if each in self.copies:
+            source, positions = self.copies[each]
+            return take_as_view(self.tensors[source], positions)
+        plan = self.plans[each]
         values: list[Node] = []
         for part in plan.parts:
             value = self._value(part.ids)
-            values.append(part.reduction(value, axes=(value.type.rank - 1,)) if part.reduction else value)
+            if part.reduction:
+                value = value if part.held is None else self._masked(value, part.held, IDENTITIES[plan.op])
+                value = part.reduction(value, axes=(value.type.rank - 1,))
+            values.append(value)
         if plan.op in REDUCTIONS:
             total = values[0]
             for value in values[1:]:
                 total = plan.op(total, value)
-            return total
-        return plan.op(*values, **plan.attrs)
+        else:
+            total = plan.op(*values, **plan.attrs)
+        return total if plan.holes is None else self._with_stand_ins(total, plan.holes)
+
+    def _masked(self, value: Node, held: Mask, other: float) -> Node:
+        """Return ``value`` where a reduction reads it, else ``other``: of a product, by a factor that varies so."""
+        if value.op is ew.mul and other == 0:
+            for i, factor in enumerate(value.args):
+                if factor.op is not st.broadcast:
+                    continue
+                axes = factor.attrs["axes"]
+                dropped = tuple(axis for axis in range(held.ndim) if axis not in axes)
+                if (held == held.max(dropped, keepdims=True)).all():
+                    inner = factor.arg(0)
+                    hidden = where(self._mask(held.max(dropped)), inner, full_like(inner, other))
+                    factors = list(value.args)
+                    factors[i] = st.broadcast(hidden, shape=value.type.shape, axes=axes)
+                    return ew.mul(*factors)
+        return where(self._mask(held), value, full_like(value, other))
+
+    def _mask(self, held: Mask) -> Node:
+        """Return a constant mask, broadcast along the axes on which it does not depend."""
+        core, axes = invariant(held.astype(np.int64))
+        mask = self.graph.constant(core.astype(bool), boolean)
+        return mask if core.shape == held.shape else st.broadcast(mask, shape=held.shape, axes=axes)
+
+    def _with_stand_ins(self, value: Node, holes: Mask) -> Node:
+        """Put into holes what their stand-ins hold."""
+        places = stand_ins(holes)
+        coordinates = [c[holes] for c in np.unravel_index(places, holes.shape)]
+        own = [c[holes] for c in np.indices(holes.shape)]
+        moved = [axis for axis in range(holes.ndim) if (coordinates[axis] != own[axis]).any()]
+        if len(moved) == 1 and len(set(coordinates[moved[0]].tolist())) == 1:
+            axis, place = moved[0], int(coordinates[moved[0]][0])
+            kept = tuple(a for a in range(holes.ndim) if a != axis)
+            row = st.reshape(st.part(value, axis, place, 1), shape=tuple(value.type.shape[a] for a in kept))
+            other = st.broadcast(row, shape=value.type.shape, axes=kept)
+            return where(self._mask(~holes), value, other)
+        return take_as_view(value, places)
 
     def _value(self, ids: Ids) -> Node:
         """Return the tensor of an array of scalars."""
-        core, axes = _invariant(ids)
-        value = self.tensors.get(_key(core)) or self._leaf(core)
+        core, axes = invariant(ids)
+        value = self.tensors.get(key(core)) or self._leaf(filled(core))
         return st.broadcast(value, shape=ids.shape, axes=axes) if core.shape != ids.shape else value
 
     def _leaf(self, ids: Ids) -> Node:
-        kinds = np.unique(self.klass[ids])
-        if len(kinds) > 1:
-            return self._mix(ids, kinds)
+        found = np.unique(self.klass[ids])
+        if len(found) > 1:
+            return self._mix(ids, found)
         first = self.nodes[int(ids.flat[0])]
         if first.op is st.item:
             index = np.array([self.nodes[i].attrs["index"] for i in ids.reshape(-1).tolist()], np.int64)
-            return take_as_view(first.arg(0), index.reshape(ids.shape))
+            index = index.reshape(ids.shape)
+            flat = first.arg(0)
+            if flat.attrs.get("parameter") and index.size < flat.type.shape[0]:
+                return st.take(flat, indices=Literal(index, i64), lead=0)  # split_parameters finds its parts by it
+            return take_as_view(flat, index)
         if first.op is st.const and first.type.rank == 0:
             values = [self.nodes[i].attrs["value"].array for i in ids.reshape(-1).tolist()]
             return self.graph.constant(np.array(values).reshape(ids.shape), first.type.dtype)
         assert ids.size == 1, f"bug in mlaot: raise_tensors has no value for {first}"
         return first
 
-    def _mix(self, ids: Ids, kinds: Ids) -> Node:
+    def _mix(self, ids: Ids, found: Ids) -> Node:
         """Compute each kind of scalar of an array on its own, then put them together."""
-        groups = [np.unique(ids[self.klass[ids] == kind]) for kind in kinds.tolist()]
+        groups = [np.unique(ids[self.klass[ids] == klass]) for klass in found.tolist()]
         values = [self._value(group) for group in groups]
         flat = [v if v.type.rank else st.reshape(v, shape=(1,)) for v in values]
         return take_as_view(st.concat(*flat, axis=0), positions_in(np.concatenate(groups), ids))
 
 
-def _key(ids: Ids) -> Key:
-    return ids.tobytes(), ids.shape
+def _positions(planned: Ids, ids: Ids) -> Ids:
+    """Return where the scalars of ``ids`` are in ``planned``, flat; that of a hole does not matter."""
+    if planned.size == ids.size:
+        same = planned.reshape(ids.shape)
+        if ((ids == HOLE) | (ids == same)).all():
+            return np.arange(ids.size).reshape(ids.shape)
+    return positions_in(planned, filled(ids))
 
 
-def _invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
-    """Drop the axes along which an array does not vary; return it and the axes that are left."""
-    axes = tuple(range(ids.ndim))
-    for axis in reversed(range(ids.ndim)):
-        first = ids.take([0], axis=axis)
-        if (ids == first).all():
-            ids = first.squeeze(axis)
-            axes = axes[:axis] + axes[axis + 1 :]
-    return np.ascontiguousarray(ids).reshape(ids.shape), axes
+def _of_stand_ins(array: Ids | Mask, holes: Mask) -> Any:
+    """Return an array, which leads with the axes of ``holes``, with what belongs to stand-ins in the place of holes."""
+    if not holes.any():
+        return array
+    return array.reshape(holes.size, *array.shape[holes.ndim :])[stand_ins(holes)]
 
 
-def _clusters(arrays: list[Ids]) -> list[list[Ids]]:
-    """Group arrays: two that share a scalar, directly or through others, are in one group."""
-    owner: dict[int, int] = {}
-    group = list(range(len(arrays)))
-
-    def find(i: int) -> int:
-        while group[i] != i:
-            i = group[i]
-        return i
-
-    for i, ids in enumerate(arrays):
-        for scalar in np.unique(ids).tolist():
-            group[find(i)] = find(owner.setdefault(scalar, i))
-    result: dict[int, list[Ids]] = {}
-    for i, ids in enumerate(arrays):
-        result.setdefault(find(i), []).append(ids)
-    return list(result.values())
-
-
-def _base(cluster: Sequence[Ids]) -> Ids:
-    """Return one array that holds every scalar of the cluster once: one of it, or all scalars in a row."""
-    union = np.unique(np.concatenate([ids.reshape(-1) for ids in cluster]))
-    for ids in cluster:
-        if ids.size == union.size and np.unique(ids).size == union.size:
-            return ids
-    return union
-
-
-def positions_in(base: Ids, ids: Ids) -> Ids:
-    """Return where in ``base``, flat, each of ``ids`` stands."""
-    flat = base.reshape(-1)
-    sorter = np.argsort(flat)
-    return sorter[np.searchsorted(flat, ids, sorter=sorter)].reshape(ids.shape)
-
-
-def take_as_view(x: Node, positions: Ids) -> Node:
-    """Take ``x``'s elements at ``positions``: as a view where they are in order or transposed."""
-    shape = x.type.shape
-    if positions.size == dims_.product(shape):
-        numbers = np.arange(positions.size)
-        if (positions.reshape(-1) == numbers).all():
-            return st.reshape(x, shape=positions.shape) if positions.shape != shape else x
-        if len(shape) == 2 and positions.shape == shape[::-1] and (positions.T.reshape(-1) == numbers).all():
-            return st.transpose(x, perm=(1, 0))
-    return st.take(x, indices=Literal(positions, i64), lead=0)
+def _is_foreign(array: Ids, holes: Mask) -> bool:
+    """Tell whether a value that does not vary along what ``invariant`` drops differs in holes from their stand-ins."""
+    if not holes.any():
+        return False
+    core, axes = invariant(array)
+    shape = [array.shape[i] if i in axes else 1 for i in range(array.ndim)]
+    value = np.broadcast_to(filled(core).reshape(shape), array.shape)
+    return bool((value != _of_stand_ins(value, holes)).any())

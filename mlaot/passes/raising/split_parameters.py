@@ -26,7 +26,8 @@ from mlaot.ir import dims as dims_
 from mlaot.ir.module import Module
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
-from mlaot.passes.raising.raise_tensors import Ids, positions_in, take_as_view
+from mlaot.passes.raising.arrays import Ids
+from mlaot.passes.raising.positions import positions_in, take_as_view
 from mlaot.schedule.tuning import SINGLE_PARAMETERS
 
 READS = (st.item, st.take, st.reshape)
