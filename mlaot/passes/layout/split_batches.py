@@ -1,4 +1,4 @@
-"""Split axes of batched products that a reshape has merged, where reading the merged axis would take a copy. Bit-exact.
+"""Split axes of products that a reshape has merged, where reading the merged axis would take a copy. Bit-exact.
 
     v1 = slice(qkv) : f32[7,4,32]                          v1 = slice(qkv) : f32[7,4,32]
     v2 = reshape(v1, shape=(7, 8, 16))                     v2 = reshape(v1, shape=(7, 4, 2, 16))
@@ -6,7 +6,7 @@
                                                            v4 = reshape(v3, shape=(8, 7, 7))
 
 Attention is written so: ``x.reshape(time, batch * heads, width)``. An example and its heads lie apart by two distances
-in memory, which one axis cannot have, but two can.
+in memory, which one axis cannot have, but two can. So do windows, whose places and elements a reshape merges.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ def split_batch(node: Node) -> Node | None:
     """contract(reshape(x), y) => reshape(contract(split(x), split(y)))"""
     *operands, out = red.parse_spec(node.attrs["spec"])
     args = [a.find() for a in node.args]
-    for label in out:
-        if not all(label in labels for labels in operands):
-            continue
-        found = [parts_of(a, labels.index(label)) for a, labels in zip(args, operands, strict=True)]
+    for label in dict.fromkeys("".join(operands)):
+        reading = [i for i, labels in enumerate(operands) if label in labels]
+        found = [parts_of(args[i], operands[i].index(label)) for i in reading]
         parts = next(filter(None, found), None)
         fresh = [c for c in LETTERS if not any(c in labels for labels in operands)]
         if parts is None or len(fresh) < len(parts) - 1:
             continue
         several = label + "".join(fresh[: len(parts) - 1])
-        split_args = [split(a, labels.index(label), parts) for a, labels in zip(args, operands, strict=True)]
+        split_args = list(args)
+        for i in reading:
+            split_args[i] = split(args[i], operands[i].index(label), parts)
         spec = f"{','.join(labels.replace(label, several) for labels in operands)}->{out.replace(label, several)}"
-        return st.reshape(red.contract(*split_args, spec=spec), shape=node.type.shape)
+        result = red.contract(*split_args, spec=spec)
+        return st.reshape(result, shape=node.type.shape) if label in out else result
     return None
 
 

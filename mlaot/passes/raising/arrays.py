@@ -85,22 +85,23 @@ def base(cluster: Sequence[Ids]) -> Ids:
     return union
 
 
-def split(ids: Ids, parts: Sequence[Ids]) -> tuple[Ids, list[Ids]]:
-    """Split axes so that parts repeat along one of the halves: pairs of a row and a column lie in a matrix then.
+def split(ids: Ids, parts: Sequence[Ids], read: Sequence[Ids]) -> tuple[Ids, list[Ids], list[Ids]]:
+    """Split axes so that what is read repeats along one of the halves: pairs of a row and a column lie in a matrix then.
 
-    ``parts``: arrays of what the op of ``ids`` reads, which lead with its axes. A convolution's results, in one list,
-    are such pairs, of windows and filters; so are those of a layer at several positions.
+    ``parts`` are arrays of arguments, which lead with the axes of ``ids``, as does what is ``read`` to compute them. A
+    convolution's results, in one list, are such pairs, of windows and filters; so are a layer's at several positions.
     """
     axis = 0
-    parts = list(parts)
+    parts, read = list(parts), list(read)
     while axis < ids.ndim:
-        found = next(filter(None, (_halves(part, axis) for part in parts if part.ndim >= ids.ndim)), None)
+        found = next(filter(None, (_halves(each, axis) for each in read)), None)
         if found is None:
             axis += 1
             continue
         order, sizes = found
-        ids, *parts = (_in_halves(array, axis, order, sizes) for array in (ids, *parts))
-    return ids, parts
+        ids = _in_halves(ids, axis, order, sizes)
+        parts, read = ([_in_halves(each, axis, order, sizes) for each in arrays] for arrays in (parts, read))
+    return ids, parts, read
 
 
 def _in_halves(ids: Ids, axis: int, order: Ids, sizes: tuple[int, int]) -> Ids:

@@ -24,11 +24,13 @@ def positions_in(base: Ids, ids: Ids) -> Ids:
 def take_as_view(x: Node, positions: Ids) -> Node:
     """Take ``x``'s elements at ``positions``: as a view where these follow strides."""
     size = dims_.product(x.type.shape)
-    strides = _strides(positions)
+    parts = positions.reshape([n for axis in range(positions.ndim) for n in _runs(positions, axis)])
+    strides = _strides(parts)
     if strides is not None and isinstance(size, int):
         levels = _levels(size, int(positions.flat[0]), strides)
         if levels is not None:
-            return _view(x, levels, positions.shape)
+            view = _view(x, levels, parts.shape)
+            return view if parts.shape == positions.shape else st.reshape(view, shape=positions.shape)
     return st.take(x, indices=Literal(positions, i64), lead=0)
 
 
@@ -44,6 +46,20 @@ class _Level:
     def span(self) -> int:
         """How many elements are between the first and the last one that is read, both included."""
         return 1 + sum((extent - 1) * stride for _, extent, stride in self.axes)
+
+
+def _runs(positions: Ids, axis: int) -> list[int]:
+    """Split an axis into runs of equal steps, and these into runs: the channels and the places of a window."""
+    line = np.moveaxis(positions, axis, 0).reshape(positions.shape[axis], -1)[:, 0]
+    runs: list[int] = []
+    while len(line) > 1:
+        steps = np.diff(line)
+        run = 1 + int(np.argmin(np.append(steps == steps[0], False)))
+        if len(line) % run:
+            break
+        runs.insert(0, run)
+        line = line[::run]
+    return [len(line), *runs] if len(line) > 1 or not runs else runs
 
 
 def _strides(positions: Ids) -> list[tuple[int, int, int]] | None:

@@ -192,15 +192,32 @@ class _Raiser:
         """Plan every array asked for at this height; arrays that share scalars are one plan and copies of it."""
         while arrays := self.asked.pop(height, None):
             for cluster in clusters(list(arrays.values())):
-                planned = self._plan(base(cluster), any(key(ids) in self.exposed for ids in cluster))
+                ids = base(cluster)
+                if not any(ids is each for each in cluster):
+                    ids = self._in_axes(ids)
+                planned = self._plan(ids, any(key(ids) in self.exposed for ids in cluster))
                 for ids in cluster:
                     if key(ids) != key(planned):
                         self.copies[key(ids)] = key(planned), _positions(planned, ids)
                         self.processed.append(key(ids))
                 self.processed.append(key(planned))
 
-    def _plan(self, ids: Ids, exposed: bool) -> Ids:
-        """Plan the scalars of an array, and return it with the axes that they are made in."""
+    def _in_axes(self, ids: Ids) -> Ids:
+        """Return scalars that lie in a row in the axes of the first op below that has several."""
+        below = ids
+        while self.height[below[0]] > 0 and np.unique(below).size == below.size:
+            _, parts, read = self._arguments(below)
+            order, *_ = split(np.arange(ids.size), [], read)
+            if order.ndim > 1:
+                return ids[order]
+            computed = [part for part in parts if part.shape == ids.shape]
+            if len(computed) != 1:
+                break
+            below = computed[0]
+        return ids
+
+    def _arguments(self, ids: Ids) -> tuple[list[Op | None], list[Ids], list[Ids]]:
+        """Return what an array's op reduces by, its arguments, and what these read: of products in a sum, the factors."""
         first = self.nodes[ids[ids != HOLE][0]]
         if first.op in REDUCTIONS:
             arrays, reductions = self._terms(first.op, ids)
@@ -209,16 +226,23 @@ class _Raiser:
             arrays, reductions = [columns[..., i] for i in range(len(first.args))], [None] * len(first.args)
             if first.op.commutative and len(arrays) == 2:
                 arrays = self._orient(*arrays)
-        ids, arrays = split(ids, arrays)
+        read = []
+        for array, reduction in zip(arrays, reductions, strict=True):
+            read += self._factors(array) if reduction and self._is_product(array) else [array]
+        return reductions, arrays, read
+
+    def _plan(self, ids: Ids, exposed: bool) -> Ids:
+        """Plan the scalars of an array, and return it with the axes that they are made in."""
+        first = self.nodes[ids[ids != HOLE][0]]
+        reductions, arrays, read = self._arguments(ids)
+        ids, arrays, read = split(ids, arrays, read)
         holes = ids == HOLE
         parts = []
-        is_foreign = False
         for array, reduction in zip(arrays, reductions, strict=True):
             held = _of_stand_ins(array != HOLE, holes) if reduction else np.array(True)
             parts.append(Part(array, reduction, None if held.all() else held))
-            is_product = reduction is not None and self.nodes[array[array != HOLE][0]].op is ew.mul
-            is_foreign |= any(_is_foreign(x, holes) for x in (self._factors(array) if is_product else [array]))
-            self._ask(array, exposed=bool(held.all()) and not is_product)
+            self._ask(array, exposed=bool(held.all()) and not (reduction and self._is_product(array)))
+        is_foreign = any(_is_foreign(each, holes) for each in read)
         self.plans[key(ids)] = Plan(first.op, first.attrs, parts, holes if exposed and is_foreign else None)
         return ids
 
@@ -250,7 +274,7 @@ class _Raiser:
             members = np.where(is_member, terms, HOLE)
             group = np.take_along_axis(members, np.argsort(~is_member, axis=-1, kind="stable"), -1)[..., :size]
             is_ragged = bool((sizes[ids != HOLE] < size).any())
-            product = self.nodes[group[group != HOLE][0]].op is ew.mul
+            product = self._is_product(group)
             if size > 1:
                 group = self._align(group, product, is_ragged)
             if size == 1 or (size <= FEW_TERMS and not product and ids.size > 1 and not is_ragged):
@@ -284,6 +308,9 @@ class _Raiser:
         if rows[0] == rows[1]:  # one row: the factor that is computed or an input of the example, not a parameter
             return factors[0] if self._is_data(factors[0]) else factors[1]
         return factors[int(np.argmin(rows))]
+
+    def _is_product(self, ids: Ids) -> bool:
+        return self.nodes[ids[ids != HOLE][0]].op is ew.mul
 
     def _is_data(self, ids: Ids) -> bool:
         node = self.nodes[ids[ids != HOLE][0]]
