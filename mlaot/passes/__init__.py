@@ -61,6 +61,7 @@ from mlaot.passes.raising.add_batch import add_batch
 from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
 from mlaot.passes.raising.raise_tensors import raise_tensors
+from mlaot.passes.raising.roll_chains import roll_chains
 from mlaot.passes.raising.split_parameters import split_parameters
 from mlaot.passes.training.delayed_updates import delayed_updates
 from mlaot.passes.training.entries import copy_into, entries
@@ -74,7 +75,7 @@ LOWERING = "lower"  # the stage that makes a program of the graphs
 
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
-    *(simplify, flatten_sums, raise_tensors, split_parameters, simplify, fold_constants),
+    *(simplify, flatten_sums, roll_chains, raise_tensors, split_parameters, simplify, fold_constants),
     *(add_batch, reciprocal, softplus, contract),
     *(hoist_invariants, simplify, canonical_order),
 )
@@ -99,7 +100,7 @@ LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights, widened_
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.
-BEFORE_ENTRIES = (flatten_sums, raise_tensors, split_parameters, add_batch, entries)
+BEFORE_ENTRIES = (flatten_sums, roll_chains, raise_tensors, split_parameters, add_batch, entries)
 
 
 def run(

@@ -50,7 +50,7 @@ class Pass(Generic[P]):
                 call(module, traced)
             case "scalars":
                 if traced.counts:
-                    call(module.graphs["model"])
+                    everywhere(call, module.graphs["model"])
             case "entries":
                 for graph in module.graphs.values():
                     call(graph)

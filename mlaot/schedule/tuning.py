@@ -312,6 +312,9 @@ RAISED_SHARE = 0.7
 # times the terms that there are may be padded to. Attention to all positions so far pads to twice. Not measured.
 UNLIKE_LENGTHS = 3
 HOLES = 2
+# The rounds from which a chain of scalars is rolled into a loop, and the nodes that they have together. Not measured.
+ROLLED_ROUNDS = 4
+ROLLED_NODES = 24
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.
 FEW_TERMS = 4
 # Elements that a sort orders by their ranks, which it counts without branches; more are split first. Measured.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from mlaot.ir import Graph, Node, users
+from mlaot.ir import Graph, Node, TupleType, users
 from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
@@ -57,7 +57,7 @@ class Classes:
             return self.number(("item", node.arg(0)))
         if node.op is st.const and node.type.rank == 0:
             return self.number(("const", node.type))
-        if node.type.rank or not node.args:
+        if isinstance(node.type, TupleType) or node.type.rank or not node.args:
             return self.number(("tensor", node))
         return None
 

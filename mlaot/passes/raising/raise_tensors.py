@@ -142,7 +142,8 @@ class _Raiser:
 
     def run(self) -> None:
         roots = {name: self._root(node.find()) for name, node in self.graph.outputs.items()}
-        for ids in roots.values():
+        stacks = {node: ids for node in self._stacks() if (ids := self._root(node)) is not None}
+        for ids in (*roots.values(), *stacks.values()):
             if ids is not None:
                 self._ask(ids)
         for height in range(int(self.height.max(initial=0)), 0, -1):
@@ -152,6 +153,13 @@ class _Raiser:
         for name, ids in roots.items():
             if ids is not None:
                 self.graph.outputs[name] = self._value(ids)
+        for node, ids in stacks.items():
+            self.graph.forward(node, self._value(ids))
+
+    def _stacks(self) -> list[Node]:
+        """Return the stacks that ops read: what a loop carries and reads."""
+        outputs = {node.find() for node in self.graph.outputs.values()}
+        return [node for node in self.nodes if node.op is st.stack and node not in outputs]
 
     def _root(self, node: Node) -> Ids | None:
         """Return the scalars of an output: itself, or what it stacks; None for tensors that were not stacked."""
