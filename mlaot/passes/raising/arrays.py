@@ -40,7 +40,7 @@ def invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
 
 
 def stand_ins(is_hole: Mask) -> Ids:
-    """Return for each place of an array, flat, one that is no hole: itself, or the first of its row, of its column, .."""
+    """Return for each place of an array, flat, one that is no hole: itself, or the first of its row, or column."""
     places = np.arange(is_hole.size).reshape(is_hole.shape)
     known = ~is_hole
     for axis in reversed(range(is_hole.ndim)):
@@ -86,7 +86,7 @@ def base(cluster: Sequence[Ids]) -> Ids:
 
 
 def split(ids: Ids, parts: Sequence[Ids], read: Sequence[Ids]) -> tuple[Ids, list[Ids], list[Ids]]:
-    """Split axes so that what is read repeats along one of the halves: pairs of a row and a column lie in a matrix then.
+    """Split axes so that what is read repeats along one of the halves: pairs of rows and columns lie in a matrix then.
 
     ``parts`` are arrays of arguments, which lead with the axes of ``ids``, as does what is ``read`` to compute them. A
     convolution's results, in one list, are such pairs, of windows and filters; so are a layer's at several positions.
@@ -109,7 +109,7 @@ def _in_halves(ids: Ids, axis: int, order: Ids, sizes: tuple[int, int]) -> Ids:
 
 
 def _halves(part: Ids, axis: int) -> tuple[Ids, tuple[int, int]] | None:
-    """Return an order of an axis' places and its halves, along one of which the part repeats; None if there are none."""
+    """Return an order of an axis and its halves, along one of which the part repeats; None if there are none."""
     extent = part.shape[axis]
     rows = np.moveaxis(part, axis, 0).reshape(extent, -1)
     _, first, labels = np.unique(rows, axis=0, return_index=True, return_inverse=True)

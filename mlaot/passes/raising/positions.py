@@ -36,11 +36,14 @@ def take_as_view(x: Node, positions: Ids) -> Node:
 
 @dataclass(frozen=True)
 class _Level:
-    """One axis that a tensor is seen to have: its extent, the first element, and the result's axes with their strides."""
+    """One axis that a tensor is seen to have, and what is read of it.
+
+    ``axes``: place in the result, extent and stride of one axis, or of two: the places of a window and its elements.
+    """
 
     extent: int
     start: int
-    axes: tuple[tuple[int, int, int], ...]  # place in the result, extent, stride; of two, the first is the window's place
+    axes: tuple[tuple[int, int, int], ...]
 
     @property
     def span(self) -> int:
@@ -115,7 +118,7 @@ def _view(x: Node, levels: Sequence[_Level], shape: tuple[int, ...]) -> Node:
         )
         places += [level.axes[1][0] for level in windows.values()]
     kept = [place for place in places if place is not None]
-    dense = tuple(int(d) for d, place in zip(x.type.shape, places, strict=True) if place is not None)  # type: ignore[arg-type]
+    dense = tuple(d for d, place in zip(x.type.shape, places, strict=True) if place is not None)
     if x.type.shape != dense:
         x = st.reshape(x, shape=dense)
     order = sorted(range(len(kept)), key=kept.__getitem__)

@@ -168,7 +168,7 @@ class _Raiser:
         return np.array(self.number[node]) if node.type.rank == 0 else None
 
     def _classify(self, level: Iterable[int]) -> None:
-        """Number the classes of the scalars of one height. Sums of the same kinds of terms, of many lengths, are one."""
+        """Number the classes of the scalars of one height. Sums of terms of one kind are one at any length."""
         unlike: dict[object, list[int]] = defaultdict(list)
         for i in level:
             node, args = self.nodes[i], [int(self.klass[a]) for a in self.args[i]]
@@ -225,7 +225,7 @@ class _Raiser:
         return ids
 
     def _arguments(self, ids: Ids) -> tuple[list[Op | None], list[Ids], list[Ids]]:
-        """Return what an array's op reduces by, its arguments, and what these read: of products in a sum, the factors."""
+        """Return what an array's op reduces by, its arguments, and what these read: factors of products in a sum."""
         first = self.nodes[ids[ids != HOLE][0]]
         if first.op in REDUCTIONS:
             arrays, reductions = self._terms(first.op, ids)
@@ -371,11 +371,10 @@ class _Raiser:
     def _with_stand_ins(self, value: Node, holes: Mask) -> Node:
         """Put into holes what their stand-ins hold."""
         places = stand_ins(holes)
-        coordinates = [c[holes] for c in np.unravel_index(places, holes.shape)]
-        own = [c[holes] for c in np.indices(holes.shape)]
-        moved = [axis for axis in range(holes.ndim) if (coordinates[axis] != own[axis]).any()]
-        if len(moved) == 1 and len(set(coordinates[moved[0]].tolist())) == 1:
-            axis, place = moved[0], int(coordinates[moved[0]][0])
+        own, others = (np.stack(np.unravel_index(p, holes.shape)) for p in (np.flatnonzero(holes), places[holes]))
+        moved = np.flatnonzero((own != others).any(1)).tolist()
+        if len(moved) == 1 and len(np.unique(others[moved[0]])) == 1:
+            axis, place = moved[0], int(others[moved[0], 0])
             kept = tuple(a for a in range(holes.ndim) if a != axis)
             row = st.reshape(st.part(value, axis, place, 1), shape=tuple(value.type.shape[a] for a in kept))
             other = st.broadcast(row, shape=value.type.shape, axes=kept)

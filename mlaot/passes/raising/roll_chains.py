@@ -5,13 +5,13 @@
     ..                                        h1 = item(h, 0), h2 = item(h, 1), ..
 
 Recurrent networks, filters and unrolled optimizers are such chains. The pass sees nodes only: it numbers each by what
-is up to ``DEPTH`` ops below it, which is the same in every round but the first few (Weisfeiler and Leman, 1968, number
+is up to some ops below it, which is the same in every round but the first few (Weisfeiler and Leman, 1968, number
 the nodes of a graph so). Nodes of one number, one behind the other at equal distances in height, have one role in the
 rounds. A cut between two rounds that the fewest values cross tells what is carried. One round is the pattern, and the
 rounds before it belong to the chain as long as they are equal to it, each node by each node.
 
-Values that the round reads from outside are constants of the loop, or one for each round; the round itself stays a graph
-of scalars, which is raised like any other. A value that a round reads of the one before the last is not rolled.
+Values that the round reads from outside are constants of the loop, or one for each round; the round itself stays a
+graph of scalars, which is raised like any other. Rounds that read values of the one before the last stay as they are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise, product
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mlaot.ir import Graph, Node, Subgraph, TupleType, users
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.control import result, save_carries, scan
@@ -32,8 +34,10 @@ from mlaot.passes.raising.flatten_sums import Classes
 from mlaot.schedule.tuning import ROLLED_NODES, ROLLED_ROUNDS
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-DEPTH = 12
+DEPTHS = (3, 6, 12)  # residual connections make rounds short, recurrent cells long
 SUMS = (ew.add, ew.maximum, ew.minimum)
+_Read = tuple[Op | None, tuple[Node, ...]]  # a node that a round reads from outside, or an op of several
+Item = TypeVar("Item")
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -72,13 +76,16 @@ def _find(graph: Graph) -> _Chain | None:
             height[i] = 1 + max(int(height[a]) for a in below)
     if height.max(initial=0) < ROLLED_ROUNDS:
         return None
-    for exact in ((True, True), (True, False), (False, False)):
-        found = _roles(_signatures(nodes, args, *exact), height)
+    for signatures in _signatures(nodes, args):
+        found = _roles(signatures, height)
         for period, roles in sorted(found.items(), key=lambda pair: -sum(map(len, pair[1]))):
-            for earlier, later in _cuts(nodes, args, height, period, roles):
-                chain = _chain(earlier, later)
-                if chain is not None and _is_closed(graph, chain):
-                    return chain
+            for cycle in _cycles(args, roles):
+                cuts = [_reduced(*cut, nodes, args) for cut in _cuts(args, height, period, cycle)]
+                for width in sorted({len(earlier) for earlier, _ in cuts}):
+                    chains = [_chain(*cut) for cut in cuts if len(cut[0]) == width]
+                    closed = [chain for chain in chains if chain is not None and _is_closed(graph, chain)]
+                    if closed:
+                        return max(closed, key=lambda chain: len(chain.rounds))
     return None
 
 
@@ -86,30 +93,34 @@ def _is_computed(node: Node) -> bool:
     return bool(node.args) and not isinstance(node.type, TupleType) and node.type.rank == 0 and node.op is not st.item
 
 
-def _signatures(nodes: Sequence[Node], args: Sequence[list[int]], exact_items: bool, exact_constants: bool) -> Hashes:
-    """Number scalars by the ops up to ``DEPTH`` below them; parameters and constants by what they are, if ``exact``."""
-    own = np.zeros(len(nodes), np.uint64)
-    for i, node in enumerate(nodes):
-        what: object = (node.op.name, tuple(map(str, node.attrs.items())))
-        if node.op is st.item:
-            is_exact = exact_items and node.arg(0).attrs.get("parameter", False)
-            what = ("item", id(node.arg(0)), node.attrs["index"] if is_exact else None)
-        elif node.op is st.const and not exact_constants:
-            what = ("const", str(node.type))
-        own[i] = hash(what) & 0xFFFFFFFFFFFFFFFF
+def _signatures(nodes: Sequence[Node], args: Sequence[list[int]]) -> Iterable[Hashes]:
+    """Yield numbers of scalars by the ops below them: by fewer and fewer, with less and less exact leaves."""
     counts = np.array([len(below) for below in args])
     readers = np.flatnonzero(counts)
     flat = np.array([a for below in args for a in below], np.int64)
     starts = np.cumsum(counts[readers]) - counts[readers]
-    ordered = np.array([not nodes[i].op.commutative for i in readers], bool)
-    place = np.concatenate([np.arange(len(args[i])) * is_ordered for i, is_ordered in zip(readers, ordered, strict=True)])
-    weights = (2 * place.astype(np.uint64) + np.uint64(1)) * ODD
-    result = own.copy()
-    with np.errstate(over="ignore"):
-        for _ in range(DEPTH):
-            of_args = np.add.reduceat(_mixed(result[flat] * weights), starts)
-            result[readers] = _mixed(own[readers] ^ of_args)
-    return result
+    places = [np.arange(counts[i], dtype=np.uint64) * (not nodes[i].op.commutative) for i in readers.tolist()]
+    weights = (2 * np.concatenate(places) + np.uint64(1)) * ODD
+    for exact in (("inputs", "parameters", "constants"), ("parameters", "constants"), ("parameters",), ()):
+        labels: dict[object, int] = {}
+        own = _mixed(np.array([labels.setdefault(_label(node, exact), len(labels) + 1) for node in nodes], np.uint64))
+        signatures, of_depths = own.copy(), []
+        for depth in range(1, max(DEPTHS) + 1):
+            of_args = np.add.reduceat(_mixed(signatures[flat] * weights), starts)
+            signatures[readers] = _mixed(own[readers] ^ of_args)
+            if depth in DEPTHS:
+                of_depths.append(signatures.copy())
+        yield from reversed(of_depths)
+
+
+def _label(node: Node, exact: tuple[str, ...]) -> object:
+    """Return what a scalar is, without what is below it: of leaves that are not ``exact``, of what kind they are."""
+    if node.op is st.item:
+        kind = "parameters" if node.arg(0).attrs.get("parameter", False) else "inputs"
+        return "item", id(node.arg(0)), node.attrs["index"] if kind in exact else None
+    if node.op is st.const and "constants" not in exact:
+        return "const", str(node.type)
+    return node.op.name, tuple(map(str, node.attrs.items()))
 
 
 def _mixed(x: Hashes) -> Hashes:
@@ -137,17 +148,46 @@ def _roles(signatures: Hashes, height: np.ndarray[Any, Any]) -> dict[int, list[l
     return found
 
 
+def _cycles(args: Sequence[list[int]], roles: Sequence[list[int]]) -> Iterable[list[list[int]]]:
+    """Yield the roles that depend on each other from round to round, the largest such families first."""
+    role = {i: r for r, members in enumerate(roles) for i in members}
+    below: dict[int, set[int]] = {r: set() for r in range(len(roles))}
+    above: dict[int, set[int]] = {r: set() for r in range(len(roles))}
+    for i, r in role.items():
+        for a in args[i]:
+            if a in role:
+                below[r].add(role[a])
+                above[role[a]].add(r)
+    left = {r for r in below if below[r] and above[r]}
+    families = []
+    while left:
+        start = next(iter(left))
+        family = _reached(start, below, left) & _reached(start, above, left)
+        left -= family
+        if len(family) > 1 or start in below[start]:
+            families.append(family)
+        else:
+            left = {r for r in left if below[r] & left and above[r] & left}
+    for family in sorted(families, key=len, reverse=True):
+        yield [roles[r] for r in sorted(family)]
+
+
+def _reached(start: int, edges: Mapping[int, set[int]], among: set[int]) -> set[int]:
+    found, stack = {start}, [start]
+    while stack:
+        fresh = edges[stack.pop()] & among - found
+        found |= fresh
+        stack += fresh
+    return found
+
+
 def _cuts(
-    nodes: Sequence[Node],
-    args: Sequence[list[int]],
-    height: np.ndarray[Any, Any],
-    period: int,
-    roles: Sequence[list[int]],
-) -> Iterable[tuple[list[Node], list[Node]]]:
-    """Yield what is carried before and after the last round, by cuts at all heights, the narrowest first."""
+    args: Sequence[list[int]], height: np.ndarray[Any, Any], period: int, roles: Sequence[list[int]]
+) -> Iterable[tuple[list[int], list[int]]]:
+    """Yield what crosses a cut before and after the last round, for cuts at all heights."""
     next_: dict[int, int] = {}
     for members in roles:
-        next_.update(zip(members, members[1:], strict=False))
+        next_.update(pairwise(members))
     in_chain = {i for members in roles for i in members}
     top = max(int(height[members[-1]]) for members in roles)
     crossing: dict[int, dict[int, None]] = {cut: {} for cut in range(top - 2 * period, top - period)}
@@ -156,26 +196,39 @@ def _cuts(
             if a in in_chain:
                 for cut in range(max(int(height[a]), top - 2 * period), min(int(height[n]), top - period)):
                     crossing[cut][a] = None
-    for cut in sorted(crossing, key=lambda cut: len(crossing[cut])):
-        earlier = list(crossing[cut])
-        if not earlier or any(i not in next_ for i in earlier):
-            continue
-        later = [next_[i] for i in earlier]
-        while all(i in next_ for i in later):
-            earlier, later = later, [next_[i] for i in later]
-        yield [nodes[i] for i in earlier], [nodes[i] for i in later]
+    for values in crossing.values():
+        earlier = list(values)
+        if earlier and all(i in next_ for i in earlier):
+            later = [next_[i] for i in earlier]
+            while all(i in next_ for i in later):
+                earlier, later = later, [next_[i] for i in later]
+            yield earlier, later
+
+
+def _reduced(
+    earlier: list[int], later: list[int], nodes: Sequence[Node], args: Sequence[list[int]]
+) -> tuple[list[Node], list[Node]]:
+    """Leave out of a cut what a round can compute of the rest, such as the negative of a value."""
+    kept = dict(zip(earlier, later, strict=True))
+    for i in sorted(earlier, reverse=True):
+        if any(a in kept for a in args[i]) and all(a in kept or not args[a] for a in args[i]):
+            del kept[i]
+    return [nodes[i] for i in kept], [nodes[i] for i in kept.values()]
 
 
 def _chain(earlier: list[Node], later: list[Node]) -> _Chain | None:
     """Return the chain whose last round makes ``later`` of ``earlier``, with all equal rounds before it."""
     body = _between(earlier, later)
-    if not body:
+    if not set(later) <= set(body):
         return None
-    carried, rounds = [later], []
+    carried, rounds = [later], list[dict[Node, Node]]()
     while (found := _match(body, earlier, later, carried[0])) is not None:
         carried.insert(0, [found[value] for value in earlier])
         rounds.insert(0, found)
-    is_worth = len(rounds) >= ROLLED_ROUNDS and len(rounds) * len(body) >= ROLLED_NODES
+    made = {found[node] for found in rounds for node in body}
+    if len(made) < len(rounds) * len(body):  # a value that two rounds make
+        return None
+    is_worth = len(rounds) >= ROLLED_ROUNDS and len(made) >= ROLLED_NODES
     return _Chain(carried, (earlier, later), body, rounds) if is_worth else None
 
 
@@ -219,12 +272,12 @@ def _match(
 
 
 def _is_closed(graph: Graph, chain: _Chain) -> bool:
-    """Tell whether no value that rounds read from outside depends on the chain."""
-    body = set(chain.body)
-    outside = {other for found in chain.rounds for node, other in found.items() if node not in body}
-    outside -= {value for values in chain.carried for value in values}
+    """Tell whether no value that the loop starts from, or that rounds read from outside, depends on the chain."""
+    inside = {*chain.body, *chain.pattern[0]}
+    outside = {other for found in chain.rounds for node, other in found.items() if node not in inside}
+    outside |= set(chain.carried[0])
     reached = {value for values in chain.carried[1:] for value in values}
-    reached |= {found[node] for found in chain.rounds for node in body}
+    reached |= {found[node] for found in chain.rounds for node in chain.body}
     for node in graph.nodes():
         if node not in reached and any(a.find() in reached for a in node.args):
             reached.add(node)
@@ -237,96 +290,93 @@ def _is_closed(graph: Graph, chain: _Chain) -> bool:
 def _roll(graph: Graph, chain: _Chain) -> None:
     """Replace a chain by a scan."""
     earlier, later = chain.pattern
-    body, count = set(chain.body), len(chain.rounds)
     klass = _classes()
-    read: dict[tuple[Node, ...], tuple[Node, ...]] = {}  # what one round reads from outside, and what it is in each
+    arguments = _arguments(chain)
+    reads = {a: _values(graph, chain, a) for args in arguments.values() for a in args if isinstance(a, tuple)}
+    fixed = _groups([r for r, values in reads.items() if len(set(values)) == 1], lambda r: klass(reads[r][-1]))
+    varying = _groups([r for r, values in reads.items() if len(set(values)) > 1], lambda r: klass(reads[r][-1]))
+    fixed = [sorted(group, key=lambda r: _index(reads[r][0])) for group in fixed]
+    carried = _groups(range(len(later)), lambda i: klass(later[i]))
+    nodes_shown, ends = _shown(graph, chain)
+    shown = _groups(nodes_shown, klass)
 
-    def outer(*terms: Node) -> tuple[Node, ...]:
-        """Note what a round reads; several terms are those of a sum."""
-        if terms not in read:
-            op = _sums_of[terms] if len(terms) > 1 else None
-            values = [[found[t] for t in terms] for found in chain.rounds]
-            read[terms] = tuple(graph.add(op, v) if op else v[0] for v in values)
-        return terms
-
-    _sums_of: dict[tuple[Node, ...], Any] = {}
-    inputs: dict[Node, list[tuple[Node, ...] | Node]] = {}  # the arguments of each node of the body
-    for node in chain.body:
-        args = [a.find() for a in node.args]
-        alone = [a for a in args if a not in body and a not in earlier]
-        if node.op in SUMS and len(alone) > 1:
-            _sums_of[tuple(alone)] = node.op
-            inputs[node] = [*[a for a in args if a in body or a in earlier], outer(*alone)]
-        else:
-            inputs[node] = [outer(a) if a in alone else a for a in args]
-    for value in later:
-        if value not in body and value not in earlier:
-            outer(value)
-    fixed = _groups([t for t, values in read.items() if len(set(values)) == 1], lambda t: klass(read[t][0]), read)
-    varying = _groups([t for t, values in read.items() if len(set(values)) > 1], lambda t: klass(read[t][-1]), read)
-    places = _groups(range(len(earlier)), lambda i: klass(later[i]), {})
-    shown, last_only = _shown(graph, chain)
-    shown_groups = _groups(sorted(shown, key=chain.body.index), klass, {})
-
-    kind = later[0].type
-    operands = [graph.add(st.stack, [read[t][0] for t in group]) for group in fixed]
-    operands += [graph.add(st.stack, [chain.carried[0][i] for i in group]) for group in places]
-    for group in varying:
-        stacked = graph.add(st.stack, [read[t][i] for i in range(count) for t in group])
-        operands.append(st.reshape(stacked, shape=(count, len(group))))
-
-    def one_round(inner: Graph, arguments: list[Node]) -> list[Node]:
-        made: dict[object, Node] = {}
-        for vector, group in zip(arguments, [*fixed, *[[earlier[i] for i in g] for g in places], *varying], strict=True):
+    def one_round(inner: Graph, vectors: list[Node]) -> list[Node]:
+        made: dict[Node | _Read, Node] = {}
+        old = [[earlier[i] for i in group] for group in carried]
+        groups: list[Sequence[Node | _Read]] = [*fixed, *old, *varying]
+        for vector, group in zip(vectors, groups, strict=True):
             made |= {what: inner.add(st.item, (vector,), {"index": i}) for i, what in enumerate(group)}
         for node in chain.body:
-            made[node] = inner.add(node.op, [made[a] for a in inputs[node]], node.attrs)
-        new = [made[v] if v in made else made[(v,)] for v in later]
-        return [
-            *[inner.add(st.stack, [new[i] for i in group]) for group in places],
-            *[inner.add(st.stack, [made[node] for node in group]) for group in shown_groups],
-        ]
+            made[node] = inner.add(node.op, [made[a] for a in arguments[node]], node.attrs)
+        new = [[later[i] for i in group] for group in carried]
+        return [inner.add(st.stack, [made[node] for node in group]) for group in (*new, *shown)]
 
-    types = [x.type if i < len(fixed) + len(places) else kind.with_shape(x.type.shape[1:]) for i, x in enumerate(operands)]
-    subgraph = save_carries(Subgraph.of("round", types, one_round), len(fixed), len(places))
-    attrs = {"consts": len(fixed), "carries": len(places), "length": count, "reverse": False}
-    loop = graph.add(scan, operands, {"body": subgraph, **attrs})
-    for k, group in enumerate(shown_groups):
-        rows = result(loop, index=len(places) + k)
-        for i, node in enumerate(group):
-            for t, found in enumerate(chain.rounds):
-                graph.forward(found[node], graph.add(st.item, (rows,), {"index": t * len(group) + i}))
-    for k, places_ in enumerate(places):
-        for i, place in enumerate(places_):
-            if later[place] in last_only:
-                end = graph.add(st.item, (result(loop, index=k),), {"index": i})
-                graph.forward(chain.carried[-1][place], end)
+    count = len(chain.rounds)
+    starts = [graph.add(st.stack, [reads[r][0] for r in group]) for group in fixed]
+    starts += [graph.add(st.stack, [chain.carried[0][i] for i in group]) for group in carried]
+    slices = [graph.add(st.stack, [reads[r][t] for t in range(count) for r in group]) for group in varying]
+    types = [x.type for x in starts] + [later[0].type.with_shape((len(group),)) for group in varying]
+    xs = [st.reshape(x, shape=(count, len(group))) for x, group in zip(slices, varying, strict=True)]
+    body = save_carries(Subgraph.of("round", types, one_round), len(fixed), len(carried))
+    attrs = {"consts": len(fixed), "carries": len(carried), "length": count, "reverse": False}
+    loop = graph.add(scan, [*starts, *xs], {"body": body, **attrs})
+    for k, group in enumerate(shown, len(carried)):
+        for t, i in product(range(count), range(len(group))):
+            item = graph.add(st.item, (result(loop, index=k),), {"index": t * len(group) + i})
+            graph.forward(chain.rounds[t][group[i]], item)
+    for k, places in enumerate(carried):
+        for i, place in enumerate(places):
+            if later[place] in ends:
+                item = graph.add(st.item, (result(loop, index=k),), {"index": i})
+                graph.forward(chain.carried[-1][place], item)
 
 
-def _shown(graph: Graph, chain: _Chain) -> tuple[set[Node], set[Node]]:
-    """Return the nodes of the body that are read outside of the chain: in any round, and of the last round alone."""
+def _arguments(chain: _Chain) -> dict[Node, list[Node | _Read]]:
+    """Return what the nodes of the body read: nodes of the round, and what is outside; terms of a sum added up."""
+    inside = {*chain.body, *chain.pattern[0]}
+    arguments: dict[Node, list[Node | _Read]] = {}
+    for node in chain.body:
+        args = [a.find() for a in node.args]
+        outside = tuple(a for a in args if a not in inside)
+        if node.op in SUMS and len(outside) > 1:
+            arguments[node] = [*[a for a in args if a in inside], (node.op, outside)]
+        else:
+            arguments[node] = [a if a in inside else (None, (a,)) for a in args]
+    return arguments
+
+
+def _values(graph: Graph, chain: _Chain, read: _Read) -> list[Node]:
+    """Return what each round reads from outside."""
+    op, terms = read
+    rounds = [[found[term] for term in terms] for found in chain.rounds]
+    return [graph.add(op, values) if op else values[0] for values in rounds]
+
+
+def _shown(graph: Graph, chain: _Chain) -> tuple[list[Node], set[Node]]:
+    """Return the nodes of the body that are read outside of the chain: in any round, and carried by the last alone."""
     readers = users(graph.nodes())
     roots = set(graph.roots())
     own = {found[node] for found in chain.rounds for node in chain.body}
-    shown, last_only = set(), set()
+
+    def is_read(node: Node) -> bool:
+        return node in roots or any(reader not in own for reader in readers.get(node, ()))
+
+    shown, ends = [], set()
     for node in chain.body:
-        is_read = [
-            found[node] in roots or any(reader not in own for reader in readers.get(found[node], ()))
-            for found in chain.rounds
-        ]
-        if any(is_read[:-1]) or (is_read[-1] and node not in chain.pattern[1]):
-            shown.add(node)
-        elif is_read[-1]:
-            last_only.add(node)
-    return shown, last_only
+        *before, last = [is_read(found[node]) for found in chain.rounds]
+        if any(before) or (last and node not in chain.pattern[1]):
+            shown.append(node)
+        elif last:
+            ends.add(node)
+    return shown, ends
 
 
-def _groups(items: Iterable[Any], klass: Callable[[Any], int], read: Mapping[Any, tuple[Node, ...]]) -> list[list[Any]]:
-    """Group what has one class, to lie in one vector; items of one tensor in its order."""
-    groups: dict[int, list[Any]] = defaultdict(list)
+def _groups(items: Iterable[Item], klass: Callable[[Item], int]) -> list[list[Item]]:
+    """Group what has one class, to lie in one vector."""
+    groups: dict[int, list[Item]] = defaultdict(list)
     for item in items:
         groups[klass(item)].append(item)
-    return [sorted(group, key=lambda item: _index(read[item][0]) if item in read else 0) for group in groups.values()]
+    return list(groups.values())
 
 
 def _index(node: Node) -> int:

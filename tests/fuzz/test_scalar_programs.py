@@ -1,0 +1,49 @@
+"""Random programs of scalars, and whether faults put into raising are found that way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlaot.passes.raising import raise_tensors, roll_chains
+
+from .scalar_programs import run
+
+COUNT = 120
+
+
+def test_raised_programs_are_right() -> None:
+    failed, smaller = run(0, COUNT)
+    assert not failed, failed[0]
+    assert smaller > 0.6 * COUNT
+
+
+@pytest.mark.parametrize("seed", [3444])
+def test_programs_that_once_failed(seed: int) -> None:
+    """3444: a value that two rounds make."""
+    failed, _ = run(seed, 1)
+    assert not failed, failed[0]
+
+
+def _no_mask(raiser: Any, value: Any, held: Any, other: float) -> Any:
+    """Sum what holes hold as well."""
+    return value
+
+
+def _all_closed(graph: Any, chain: Any) -> bool:
+    return True
+
+
+FAULTS = {
+    "a sum reads what is no term": (raise_tensors._Raiser, "_masked", _no_mask),
+    "a round reads of the loop what is computed behind it": (roll_chains, "_is_closed", _all_closed),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name, wrong = FAULTS[fault]
+    monkeypatch.setattr(place, name, wrong)
+    failed = any(run(first, 40)[0] for first in range(0, 400, 40))
+    assert failed
