@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mlaot
+from mlaot import optim
 from mlaot.errors import MlaotError
 from mlaot.micrograd import Label, Max, Value, declare
 
@@ -110,6 +111,8 @@ GOOD: dict[str, Any] = {"outputs": W * X, "inputs": {"x": X}, "parameters": {"w"
         ({"dtype": mlaot.f32}, "dtype must be 'float32' or 'float64', got f32"),
         ({"learning_rate": "fast"}, "learning_rate: expected a number, got str 'fast'"),
         ({"learning_rate": None}, "learning_rate: expected a number, got NoneType None"),
+        ({"optimizer": optim.Adam}, "optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got"),
+        ({"optimizer": optim.Adam(), "loss": None}, "the model has an optimizer but no loss to train by"),
     ],
     ids=lambda case: "",
 )
@@ -118,6 +121,42 @@ def test_wrong_arguments(given: dict[str, Any], message: str) -> None:
         arguments = GOOD | given
         declare(arguments.pop("outputs"), **arguments).trace()
     assert error.value.message.startswith(message)
+
+
+OPTIMIZERS = {
+    "adam with a schedule": lambda: optim.Adam(lr=0.05, schedule=optim.linear_lr(1.0, 0.0, 20)),
+    "momentum": lambda: optim.SGD(lr=0.01, momentum=0.9),
+    "adamw with a bound on the gradient": lambda: optim.AdamW(lr=0.05, clip_grad_norm=0.5),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizers(optimizer: Any, tmp_path: Path) -> None:
+    """Scalars train as the same model of arrays does."""
+    rng = np.random.default_rng(3)
+    w, b, rows, targets = rng.normal(size=(3, 4)), rng.normal(size=3), rng.normal(size=(8, 4)), rng.normal(size=(8, 3))
+    held = {"w": [[Value(v) for v in row] for row in w], "b": [Value(v) for v in b]}
+    x, y = [Value(0.0) for _ in range(4)], [Value(0.0) for _ in range(3)]
+    out = [
+        (sum(a * v for a, v in zip(row, x, strict=True)) + bi).tanh() for row, bi in zip(*held.values(), strict=True)
+    ]
+    loss = sum((o - t) ** 2 for o, t in zip(out, y, strict=True))
+    scalars = declare(out, inputs={"x": x, "y": y}, parameters=held, loss=loss, optimizer=optimizer())
+    arrays = mlaot.parameters({"w": w, "b": b})
+
+    def squares(out: Any, y: mlaot.f64[3]) -> Any:
+        return ((out - y) ** 2).sum()
+
+    @mlaot.model(parameters=arrays, loss=squares, optimizer=optimizer())
+    def same(x: mlaot.f64[4]) -> Any:
+        return np.tanh(arrays["w"] @ x + arrays["b"])
+
+    first = load(build_module(scalars, "scalars", tmp_path / "site", ("base",)))
+    second = load(build_module(same, "arrays", tmp_path / "site", ("base",)))
+    for _ in range(6):
+        assert first.train_step(rows, targets) == pytest.approx(second.train_step(rows, targets), rel=1e-12)
+    for name, array in first.parameters.items():
+        np.testing.assert_allclose(np.asarray(array), np.asarray(second.parameters[name]), rtol=1e-10)
 
 
 def test_a_parameter_and_an_input_may_share_a_name(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from mlaot.frontend.scalar.engine import Value, topological_order
 from mlaot.frontend.scalar.parameters import Ids, kind_of, parameter_arrays
 from mlaot.frontend.scalar.parameters import is_value as is_value
 from mlaot.frontend.trace.context import calling_line
-from mlaot.frontend.trace.declaration import PARAMETERS, Declaration, Traced
+from mlaot.frontend.trace.declaration import PARAMETERS, Declaration, Optimizer, Traced
+from mlaot.frontend.trace.model import check_optimizer
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.names import argument, identifier
 from mlaot.ir.types import BY_NUMPY, i64, u8
@@ -65,6 +66,7 @@ def declare(
     loss: Any = None,
     dtype: str = "float64",
     learning_rate: float = 0.1,
+    optimizer: Optimizer | None = None,
 ) -> Declaration:
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
@@ -72,12 +74,13 @@ def declare(
     time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero,
     ``Label(values)`` for a one-hot label); a model without inputs has no batch. ``parameters``: a network, or a dict of
     names to values and nested lists of them, which come out by these names, in these orders and shapes; of a list they
-    are one vector, ``p``. With a ``loss`` the module trains by stochastic gradient descent and ``learning_rate`` is the
-    default step; without one the parameters are frozen into it.
+    are one vector, ``p``. With a ``loss`` the module trains by ``optimizer``, one of ``mlaot.optim``, or else by
+    stochastic gradient descent with ``learning_rate`` as its step; without one the parameters are frozen into it.
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
-    return _declaration(_Model(outputs, inputs, parameters, loss, dtype, learning_rate), calling_line())
+    model = _Model(outputs, inputs, parameters, loss, dtype, learning_rate, optimizer)
+    return _declaration(model, calling_line())
 
 
 def _declaration(model: _Model, place: str = "") -> Declaration:
@@ -95,6 +98,7 @@ class _Model:
     loss: Any = None
     dtype: str = "float64"
     rate: float = 0.1
+    optimizer: Optimizer | None = None
 
     @property
     def results(self) -> dict[str, Any]:
@@ -141,6 +145,9 @@ def _check(model: _Model) -> None:
         raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
     if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {kind_of(model.rate)}")
+    check_optimizer(model.optimizer)
+    if model.optimizer is not None and model.loss is None:
+        raise MlaotError("the model has an optimizer but no loss to train by; give declare a loss=")
 
 
 def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
@@ -197,10 +204,11 @@ def trace(model: _Model, place: str) -> Traced:
     if is_building():
         _warn(model, place, order, leaves, trained, named)
     start = {PARAMETERS: np.array([float(v.data) for v in trained], model.dtype)} if trained else {}
-    counts = Counter(v._op for v in order)
     arguments = tuple(model.inputs) if model.loss is None else ()
     dicts = frozenset({"forward"} if isinstance(model.outputs, Mapping) else ())
-    return Traced(graph, start, named, True, float(model.rate), dict(counts), arguments, dicts=dicts)
+    rate = float(model.rate if model.optimizer is None else model.optimizer.lr)
+    counts = dict(Counter(v._op for v in order))
+    return Traced(graph, start, named, True, rate, counts, arguments, optimizer=model.optimizer, dicts=dicts)
 
 
 def _warn(

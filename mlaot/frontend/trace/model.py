@@ -89,12 +89,16 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
             raise MlaotError(f"{what}: expected a function, got {value!r}")
     if not isinstance(learning_rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {learning_rate!r}")
-    if optimizer is None:
-        return
-    if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise MlaotError(f"optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got {optimizer!r}")
-    if loss is None:
+    check_optimizer(optimizer)
+    if optimizer is not None and loss is None:
         raise MlaotError("the model has an optimizer but no loss to train by; give the decorator a function loss=")
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse what is neither an optimizer nor None."""
+    is_one = hasattr(optimizer, "init") and hasattr(optimizer, "update") and not isinstance(optimizer, type)
+    if optimizer is not None and not is_one:
+        raise MlaotError(f"optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got {optimizer!r}")
 
 
 RESERVED = (
