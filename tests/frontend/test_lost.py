@@ -152,6 +152,12 @@ def test_numbers_that_are_read(line: str, what: str, told: Told) -> None:
         ["assert b.data + 1 > 0", NET],
         ["x[0].data = 2.0", "k = (w[0] * 3).data + 1", NET],  # of parameters alone, as an eager training looks at it
         ["k = Value(1.0).data * 2", NET],
+        [
+            "z = [w[0] * x[0], w[1] * x[1]]",
+            "most = max(v.data for v in z)",
+            "out = sum((v - most).exp() for v in z) * b",
+        ],
+        ["out = (x[0] - x[0].data) * w[0] / b.data + w[1] * x[1]"],
     ],
 )
 def test_numbers_that_may_be_read(lines: list[str], told: Told) -> None:

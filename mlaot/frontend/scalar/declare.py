@@ -27,6 +27,7 @@ from mlaot.ir.names import argument, identifier
 from mlaot.ir.types import BY_NUMPY, i64, u8
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.sparse import sparse
 
 UNARY = {"ReLU": ew.relu, "exp": ew.exp, "log": ew.log, "tanh": ew.tanh}
@@ -292,6 +293,8 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         return graph.add(UNARY[op], args)
     if op == "max" and len(args) == 2:
         return graph.add(ew.maximum, args)
+    if op in ("max of data", "min of data"):
+        return stop_gradient(graph.add(ew.maximum if op[:3] == "max" else ew.minimum, args))
     if op == "dot":
         half = len(args) // 2
         products = [graph.add(ew.mul, pair) for pair in zip(args[:half], args[half:], strict=True)]

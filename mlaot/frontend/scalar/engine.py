@@ -19,7 +19,8 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from mlaot.errors import MlaotError, is_building
-from mlaot.frontend.scalar.lost import Line, note_read, users_line
+from mlaot.frontend.scalar.lost import Line, forget_read, note_read, users_line
+from mlaot.frontend.scalar.reads import Read, read
 
 Number = int | float
 Step = Callable[[], None]
@@ -29,7 +30,8 @@ class Value:
     """A number ``data``, the gradient ``grad`` that ``backward`` leaves in it, and the op and arguments it came from.
 
     ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
-    ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``. A node without arguments is a leaf; its ``_op`` is ``''``
+    ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``, and ``'max of data'`` where a build met numbers that the
+    program had read (reads.py). A node without arguments is a leaf; its ``_op`` is ``''``
     or a label such as ``'input'``.
 
     While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
@@ -58,22 +60,21 @@ class Value:
     @property
     def data(self) -> float:
         """The number."""
-        if is_building():
-            note_read(self, sys._getframe(1))
-        return self._data
+        if not is_building():
+            return self._data
+        number: float = read(self, self._data, note_read(self, sys._getframe(1)))
+        return number
 
     @data.setter
     def data(self, data: float) -> None:
         self._data = data
 
     def __add__(self, other: Value | Number) -> Value:
-        if not isinstance(other, Value):
-            other = Value(other)
+        other = as_value(other)
         return Value(self._data + other._data, (self, other), "+")
 
     def __mul__(self, other: Value | Number) -> Value:
-        if not isinstance(other, Value):
-            other = Value(other)
+        other = as_value(other)
         return Value(self._data * other._data, (self, other), "*")
 
     def __pow__(self, other: Number) -> Value:
@@ -155,7 +156,7 @@ class Value:
         return self + other
 
     def __sub__(self, other: Value | Number) -> Value:
-        return self + (-other)
+        return self + (-_unless_read(other))
 
     def __rsub__(self, other: Number) -> Value:
         return other + (-self)
@@ -164,7 +165,7 @@ class Value:
         return self * other
 
     def __truediv__(self, other: Value | Number) -> Value:
-        return self * other**-1
+        return self * _unless_read(other) ** -1
 
     def __rtruediv__(self, other: Number) -> Value:
         return other * self**-1
@@ -240,7 +241,25 @@ def rule(op: str) -> Rule:
 
 def as_values(items: Iterable[Value | Number]) -> tuple[Value, ...]:
     """Make constant leaves of numbers; values stay themselves."""
-    return tuple(item if isinstance(item, Value) else Value(item) for item in items)
+    return tuple(map(as_value, items))
+
+
+def as_value(item: Value | Number) -> Value:
+    """Make a constant leaf of a number, and of the ``data`` of values read in a build what has no gradient."""
+    if isinstance(item, Value):
+        return item
+    if isinstance(item, Read):
+        kind, reads = item.sources()
+        for each in reads:
+            forget_read(each.value, each.line)
+        values = tuple(each.value for each in reads)
+        return Value(rule(f"{kind} of data").forward(values), values, f"{kind} of data")
+    return Value(item)
+
+
+def _unless_read(item: Value | Number) -> Value | Number:
+    """Return a number as it is, unless the graph has what it is the number of."""
+    return as_value(item) if isinstance(item, Read) else item
 
 
 def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -399,4 +418,6 @@ _RULES = {
     "tanh": Rule(_tanh, _tanh_backward),
     "max": Rule(_max, _max_backward),
     "dot": Rule(_dot, _dot_backward),
+    "max of data": Rule(lambda args: max(arg._data for arg in args), lambda node: None),
+    "min of data": Rule(lambda args: min(arg._data for arg in args), lambda node: None),
 }

@@ -128,12 +128,21 @@ def users_line(frame: FrameType | None) -> Line | None:
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-def note_read(value: Any, frame: FrameType) -> None:
-    """Remember that the user's code has read a value's number, in a build."""
+def note_read(value: Any, frame: FrameType) -> Line:
+    """Remember that the user's code has read a value's number, in a build; return the line."""
+    line = frame.f_code.co_filename, frame.f_lineno
     if not frame.f_globals.get("__name__", "").startswith("mlaot."):
-        values = _reads.setdefault((frame.f_code.co_filename, frame.f_lineno), [])
+        values = _reads.setdefault(line, [])
         if len(values) < MANY and value not in values:
             values.append(value)
+    return line
+
+
+def forget_read(value: Any, line: Line) -> None:
+    """Forget that a line has read a value's number: the graph has the value itself."""
+    values = _reads.get(line, [])
+    if value in values:
+        values.remove(value)
 
 
 _reads: dict[Line, list[Any]] = {}

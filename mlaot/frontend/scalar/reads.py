@@ -1,0 +1,62 @@
+"""``.data`` read while a graph is built, as numbers that know which value they are the number of.
+
+    most = max(v.data for v in scores)
+    exps = [(v - most).exp() for v in scores]    # the largest of the scores, whatever the module is given
+
+Where such a number meets a ``Value`` in arithmetic, the graph has the value itself, without its gradient, and not the
+number of that moment. Python's ``max`` and ``min`` compare, and a number remembers what it was compared with: what they
+return is the largest or smallest of all. Any other arithmetic makes a plain number of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Read:
+    """A number read from ``value``, and the reads that it turned out to be larger or smaller than."""
+
+    value: Any
+    line: Any
+    larger_than: list[Read]
+    smaller_than: list[Read]
+
+    def of(self, value: Any, line: Any) -> Any:
+        """Note whose number this is, and the line that read it."""
+        self.value, self.line, self.larger_than, self.smaller_than = value, line, [], []
+        return self
+
+    def sources(self) -> tuple[str, list[Read]]:
+        """Return ``"max"`` or ``"min"``, and the reads of which this is the one."""
+        kind, others = ("min", self.smaller_than) if self.smaller_than else ("max", self.larger_than)
+        if self.smaller_than and self.larger_than:
+            others = []
+        return kind, [self, *others]
+
+    def __gt__(self, other: Any) -> Any:
+        result = super().__gt__(other)  # type: ignore[misc]
+        if isinstance(other, Read):
+            more, less = (self, other) if result else (other, self)
+            more.larger_than += [less, *less.larger_than]
+        return result
+
+    def __lt__(self, other: Any) -> Any:
+        result = super().__lt__(other)  # type: ignore[misc]
+        if isinstance(other, Read):
+            less, more = (self, other) if result else (other, self)
+            less.smaller_than += [more, *more.smaller_than]
+        return result
+
+
+class _Float(Read, float):
+    pass
+
+
+class _Int(Read, int):
+    pass
+
+
+def read(value: Any, number: Any, line: Any) -> Any:
+    """Return a number that knows whose it is, where it is one of Python's."""
+    kind = {float: _Float, int: _Int}.get(type(number))
+    return number if kind is None else kind(number).of(value, line)
