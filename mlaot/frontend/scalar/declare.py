@@ -294,7 +294,9 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
     if op == "max" and len(args) == 2:
         return graph.add(ew.maximum, args)
     if op in ("max of data", "min of data"):
-        return stop_gradient(graph.add(ew.maximum if op[:3] == "max" else ew.minimum, args))
+        # It starts from the identity, as a sum from 0: one value then has the form of many.
+        first = graph.constant(-np.inf if op[:3] == "max" else np.inf, kind)
+        return stop_gradient(graph.add(ew.maximum if op[:3] == "max" else ew.minimum, (first, *args)))
     if op == "dot":
         half = len(args) // 2
         products = [graph.add(ew.mul, pair) for pair in zip(args[:half], args[half:], strict=True)]

@@ -1,4 +1,4 @@
-"""Nested ``add`` (and ``maximum``) of scalars become one of many arguments. Reassociates; drops ``0 +``.
+"""Nested ``add`` (``maximum``, ``minimum``) of scalars become one of many arguments. Reassociates; drops ``0 +``.
 
     v3 = add(v0, v1)
     v4 = add(v3, v2)      =>    v4 = add(v0, v1, v2)
@@ -8,12 +8,15 @@ several inner sums of equal structure that share operands (``h @ w2`` summed ove
 its own, for greedy flattening would turn ten dots of 50 terms into one of 500 and the matrix product would be gone.
 Structure is compared by a hash of the multiset of terms, so shuffled terms and the unmarked first of several siblings
 are recognized.
+
+A sum that starts from 0 and has one term more stays a sum, of one argument: its neighbours may have more.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from math import inf
 
 from mlaot.ir import Graph, Node, TupleType, users
 from mlaot.ops import Op
@@ -23,12 +26,13 @@ from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import SHARED_TERMS
 
 Signature = tuple[int, int]
+IDENTITIES = {ew.add: 0.0, ew.maximum: -inf, ew.minimum: inf}
 
 
 @pass_over("scalars", after=("simplify",))
 def flatten_sums(graph: Graph) -> None:
-    """Flatten every chain of scalar ``add`` and ``maximum`` from its root."""
-    for op in (ew.add, ew.maximum):
+    """Flatten every chain of scalar ``add``, ``maximum`` and ``minimum`` from its root."""
+    for op in IDENTITIES:
         nodes = graph.nodes()
         sums = [node for node in nodes if node.op is op and node.type.rank == 0]
         if not sums:
@@ -114,15 +118,14 @@ def _flatten_root(graph: Graph, op: Op, root: Node, interior: set[Node], signatu
                 stack.extend(a.find() for a in reversed(node.args))
             else:
                 terms.append(node)
-        if op is ew.add:
-            terms = [t for t in terms if not _is_zero(t)] or terms[:1]
+        terms = [t for t in terms if not _is_identity(op, t)] or terms[:1]
         sums[top] = graph.add(op, terms)
     if sums[root].find() is not root:
         graph.forward(root, sums[root])
 
 
-def _is_zero(node: Node) -> bool:
-    return node.op is st.const and node.type.rank == 0 and node.attrs["value"].array == 0
+def _is_identity(op: Op, node: Node) -> bool:
+    return node.op is st.const and node.type.rank == 0 and node.attrs["value"].array == IDENTITIES[op]
 
 
 def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature]) -> set[Node]:

@@ -50,13 +50,12 @@ from mlaot.passes.raising.arrays import (
     split,
     stand_ins,
 )
-from mlaot.passes.raising.flatten_sums import Classes
+from mlaot.passes.raising.flatten_sums import IDENTITIES, Classes
 from mlaot.passes.raising.positions import positions_in, take_as_view
 from mlaot.schedule.tuning import FEW_TERMS, HOLES, RAISED_SHARE, UNLIKE_LENGTHS
 
 # Of many arguments one after the other; a product has two, which sums of products are recognized by.
 REDUCTIONS = {OPS[op.repeats]: op for op in kinds.REDUCTIONS if op.repeats not in ("", "mul")}
-IDENTITIES = {ew.add: 0.0, ew.maximum: -np.inf, ew.minimum: np.inf}
 
 
 @dataclass(frozen=True)

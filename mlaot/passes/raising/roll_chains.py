@@ -26,16 +26,14 @@ import numpy as np
 
 from mlaot.ir import Graph, Node, Subgraph, TupleType, users
 from mlaot.ops import Op
-from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.control import result, save_carries, scan
 from mlaot.passes.base import pass_over
-from mlaot.passes.raising.flatten_sums import Classes
+from mlaot.passes.raising.flatten_sums import IDENTITIES, Classes
 from mlaot.schedule.tuning import ROLLED_NODES, ROLLED_ROUNDS
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 DEPTHS = (3, 6, 12)  # residual connections make rounds short, recurrent cells long
-SUMS = (ew.add, ew.maximum, ew.minimum)
 _Read = tuple[Op | None, tuple[Node, ...]]  # a node that a round reads from outside, or an op of several
 Item = TypeVar("Item")
 ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -338,7 +336,7 @@ def _arguments(chain: _Chain) -> dict[Node, list[Node | _Read]]:
     for node in chain.body:
         args = [a.find() for a in node.args]
         outside = tuple(a for a in args if a not in inside)
-        if node.op in SUMS and len(outside) > 1:
+        if node.op in IDENTITIES and len(outside) > 1:
             arguments[node] = [*[a for a in args if a in inside], (node.op, outside)]
         else:
             arguments[node] = [a if a in inside else (None, (a,)) for a in args]
