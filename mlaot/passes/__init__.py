@@ -29,6 +29,7 @@ from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.nested_choices import nested_choices
 from mlaot.passes.algebra.pairwise import pairwise
 from mlaot.passes.algebra.port_dtypes import port_dtypes
+from mlaot.passes.algebra.products_of_parts import products_of_parts
 from mlaot.passes.algebra.quotient_gradients import quotient_gradients
 from mlaot.passes.algebra.reciprocal import reciprocal
 from mlaot.passes.algebra.simplify import simplify
@@ -62,6 +63,7 @@ from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
 from mlaot.passes.raising.raise_tensors import raise_tensors
 from mlaot.passes.raising.roll_chains import roll_chains
+from mlaot.passes.raising.shaped_constants import shaped_constants
 from mlaot.passes.raising.split_parameters import split_parameters
 from mlaot.passes.training.delayed_updates import delayed_updates
 from mlaot.passes.training.entries import copy_into, entries
@@ -75,9 +77,10 @@ LOWERING = "lower"  # the stage that makes a program of the graphs
 
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
-    *(simplify, flatten_sums, roll_chains, raise_tensors, split_parameters, simplify, fold_constants),
+    *(simplify, flatten_sums, roll_chains, raise_tensors, shaped_constants, split_parameters, simplify),
+    fold_constants,
     *(add_batch, reciprocal, softplus, contract),
-    *(hoist_invariants, simplify, canonical_order),
+    *(products_of_parts, hoist_invariants, simplify, canonical_order),
 )
 # From the graph of a model to the entries of its module; gradients are derived here.
 ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
@@ -100,7 +103,7 @@ LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights, widened_
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.
-BEFORE_ENTRIES = (flatten_sums, roll_chains, raise_tensors, split_parameters, add_batch, entries)
+BEFORE_ENTRIES = (flatten_sums, roll_chains, raise_tensors, shaped_constants, split_parameters, add_batch, entries)
 
 
 def run(

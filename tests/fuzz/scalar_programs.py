@@ -29,6 +29,7 @@ from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
 from mlaot.passes.raising.raise_tensors import raise_tensors
 from mlaot.passes.raising.roll_chains import roll_chains
+from mlaot.passes.raising.shaped_constants import shaped_constants
 from mlaot.passes.subgraphs import everywhere
 from mlaot.transforms.differentiate import pullback
 
@@ -230,7 +231,7 @@ def compare(seed: int) -> tuple[int, int]:
     declared = declare(outputs, inputs={"x": inputs}, parameters=parameters)
     plain, raised = trace(declared).graph, trace(declared).graph
     simplify.function(raised)
-    for step in (flatten_sums, roll_chains, raise_tensors, contract):
+    for step in (flatten_sums, roll_chains, raise_tensors, shaped_constants, contract):
         everywhere(step.function, raised)
     after = len(raised.nodes())
     rng = np.random.default_rng(seed)

@@ -263,10 +263,19 @@ def _match(
     for node in reversed(body):
         other = found[node]
         alike = other.op is node.op and other.attrs == node.attrs and len(other.args) == len(node.args)
-        pairs = zip(node.args, other.args, strict=False)
-        if not alike or not all(bind(a.find(), b.find()) for a, b in pairs):
+        if not alike or not all(bind(*pair) for pair in _pairs(node, other)):
             return None
     return found if all(value in found for value in earlier) else None
+
+
+def _pairs(node: Node, other: Node) -> list[tuple[Node, Node]]:
+    """Pair the arguments of two nodes: where their order is no matter, first those that both have."""
+    first, second = [a.find() for a in node.args], [a.find() for a in other.args]
+    both = [a for a in first if a in second] if node.op.commutative else []
+    for a in both:
+        first.remove(a)
+        second.remove(a)
+    return [*zip(both, both, strict=True), *zip(first, second, strict=True)]
 
 
 def _is_closed(graph: Graph, chain: _Chain) -> bool:
@@ -291,15 +300,22 @@ def _roll(graph: Graph, chain: _Chain) -> None:
     klass = _classes()
     arguments = _arguments(chain)
     reads = {a: _values(graph, chain, a) for args in arguments.values() for a in args if isinstance(a, tuple)}
-    fixed = _groups([r for r, values in reads.items() if len(set(values)) == 1], lambda r: klass(reads[r][-1]))
-    varying = _groups([r for r, values in reads.items() if len(set(values)) > 1], lambda r: klass(reads[r][-1]))
+    purpose = _purposes(chain, arguments, klass)
+    constants = [r for r, values in reads.items() if len(set(values)) == 1 and values[0].op is st.const]
+    same = [r for r, values in reads.items() if len(set(values)) == 1 and r not in constants]
+    unlike = [r for r, values in reads.items() if len(set(values)) > 1]
+    nearest = {r: min(map(_first_parameter, r[1])) for r in unlike}
+    first = {purpose[r]: min(nearest[other] for other in unlike if purpose[other] == purpose[r]) for r in unlike}
+    unlike.sort(key=lambda r: (first[purpose[r]], purpose[r], nearest[r]))
+    fixed = _groups(same, lambda r: klass(reads[r][-1]))
+    varying = _groups(unlike, lambda r: klass(reads[r][-1]))
     fixed = [sorted(group, key=lambda r: _index(reads[r][0])) for group in fixed]
     carried = _groups(range(len(later)), lambda i: klass(later[i]))
     nodes_shown, ends = _shown(graph, chain)
     shown = _groups(nodes_shown, klass)
 
     def one_round(inner: Graph, vectors: list[Node]) -> list[Node]:
-        made: dict[Node | _Read, Node] = {}
+        made: dict[Node | _Read, Node] = {r: inner.copy(reads[r][0], []) for r in constants}
         old = [[earlier[i] for i in group] for group in carried]
         groups: list[Sequence[Node | _Read]] = [*fixed, *old, *varying]
         for vector, group in zip(vectors, groups, strict=True):
@@ -341,6 +357,36 @@ def _arguments(chain: _Chain) -> dict[Node, list[Node | _Read]]:
         else:
             arguments[node] = [a if a in inside else (None, (a,)) for a in args]
     return arguments
+
+
+def _purposes(
+    chain: _Chain, arguments: Mapping[Node, Sequence[Node | _Read]], klass: Callable[[Node], int]
+) -> dict[Node | _Read, int]:
+    """Number what nodes of the body read by the ops on its way, and by what these read besides: a number a gate."""
+    numbers: dict[object, int] = {}
+    ways: dict[Node | _Read, set[object]] = defaultdict(set)
+    for value in chain.pattern[1]:
+        ways[value].add(klass(value))
+    purpose: dict[Node | _Read, int] = {}
+    for node in reversed(chain.body):
+        purpose[node] = numbers.setdefault(frozenset(ways[node]), len(numbers))
+        nodes_read = [b for b in arguments[node] if isinstance(b, Node)]
+        for a in arguments[node]:
+            beside = frozenset(klass(b) for b in nodes_read if b is not a)
+            ways[a].add((node.op.name, purpose[node], beside))
+    return purpose | {a: numbers.setdefault(frozenset(ways[a]), len(numbers)) for a in ways if a not in purpose}
+
+
+def _first_parameter(node: Node) -> int:
+    """Return the place of the parameter that a value is nearest to; 0 where it has none."""
+    level, seen = [node], {node}
+    while level:
+        places = [n.attrs["index"] for n in level if n.op is st.item and n.arg(0).attrs.get("parameter")]
+        if places:
+            return int(min(places))
+        level = [a for n in level if _is_computed(n) for a in map(Node.find, n.args) if a not in seen]
+        seen.update(level)
+    return 0
 
 
 def _values(graph: Graph, chain: _Chain, read: _Read) -> list[Node]:

@@ -33,7 +33,7 @@ from mlaot.schedule.tuning import SINGLE_PARAMETERS
 READS = (st.item, st.take, st.reshape)
 
 
-@pass_over("declaration", after=("raise_tensors",))
+@pass_over("declaration", after=("raise_tensors", "shaped_constants"))
 def split_parameters(module: Module, traced: Traced) -> None:
     """Make the parameters of a scalar model the tensors in which they are read."""
     if not traced.named:
