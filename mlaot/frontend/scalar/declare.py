@@ -31,6 +31,8 @@ from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.sparse import sparse
 
 UNARY = {"ReLU": ew.relu, "exp": ew.exp, "log": ew.log, "tanh": ew.tanh}
+# Each starts from its identity, as a sum from 0: one value then has the form of many.
+OF_DATA = {"max of data": (ew.maximum, -np.inf), "min of data": (ew.minimum, np.inf)}
 Values = Sequence[Any]
 
 
@@ -146,9 +148,7 @@ def _check(model: _Model) -> None:
         raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
     if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {kind_of(model.rate)}")
-    check_optimizer(model.optimizer)
-    if model.optimizer is not None and model.loss is None:
-        raise MlaotError("the model has an optimizer but no loss to train by; give declare a loss=")
+    check_optimizer(model.optimizer, model.loss, "give declare a loss=")
 
 
 def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
@@ -293,10 +293,9 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         return graph.add(UNARY[op], args)
     if op == "max" and len(args) == 2:
         return graph.add(ew.maximum, args)
-    if op in ("max of data", "min of data"):
-        # It starts from the identity, as a sum from 0: one value then has the form of many.
-        first = graph.constant(-np.inf if op[:3] == "max" else np.inf, kind)
-        return stop_gradient(graph.add(ew.maximum if op[:3] == "max" else ew.minimum, (first, *args)))
+    if op in OF_DATA:
+        extreme, identity = OF_DATA[op]
+        return stop_gradient(graph.add(extreme, (graph.constant(identity, kind), *args)))
     if op == "dot":
         half = len(args) // 2
         products = [graph.add(ew.mul, pair) for pair in zip(args[:half], args[half:], strict=True)]

@@ -34,18 +34,17 @@ class Read:
         return kind, [self, *others]
 
     def __gt__(self, other: Any) -> Any:
-        result = super().__gt__(other)  # type: ignore[misc]
-        if isinstance(other, Read):
-            more, less = (self, other) if result else (other, self)
-            more.larger_than += [less, *less.larger_than]
-        return result
+        return self._note(super().__gt__(other), other, "larger_than")  # type: ignore[misc]
 
     def __lt__(self, other: Any) -> Any:
-        result = super().__lt__(other)  # type: ignore[misc]
+        return self._note(super().__lt__(other), other, "smaller_than")  # type: ignore[misc]
+
+    def _note(self, is_so: Any, other: Any, relation: str) -> Any:
+        """Note which of two reads is ``relation`` the other, and return ``is_so``: whether this one is."""
         if isinstance(other, Read):
-            less, more = (self, other) if result else (other, self)
-            less.smaller_than += [more, *more.smaller_than]
-        return result
+            first, second = (self, other) if is_so else (other, self)
+            getattr(first, relation).extend([second, *getattr(second, relation)])
+        return is_so
 
 
 class _Float(Read, float):

@@ -89,16 +89,16 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
             raise MlaotError(f"{what}: expected a function, got {value!r}")
     if not isinstance(learning_rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {learning_rate!r}")
-    check_optimizer(optimizer)
-    if optimizer is not None and loss is None:
-        raise MlaotError("the model has an optimizer but no loss to train by; give the decorator a function loss=")
+    check_optimizer(optimizer, loss, "give the decorator a function loss=")
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """Refuse what is neither an optimizer nor None."""
+def check_optimizer(optimizer: Any, loss: Any, advice: str) -> None:
+    """Refuse what is neither an optimizer nor None, and an optimizer without a loss; ``advice`` mends the latter."""
     is_one = hasattr(optimizer, "init") and hasattr(optimizer, "update") and not isinstance(optimizer, type)
     if optimizer is not None and not is_one:
         raise MlaotError(f"optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got {optimizer!r}")
+    if optimizer is not None and loss is None:
+        raise MlaotError(f"the model has an optimizer but no loss to train by; {advice}")
 
 
 RESERVED = (
