@@ -232,20 +232,20 @@ def edits(length: int) -> Case:
 
 
 CASES = {
-    "recurrent, 50 steps": lambda: recurrent(50),
-    "recurrent, 500 steps": lambda: recurrent(500),
-    "LSTM, 50 steps": lambda: lstm(50),
-    "convolution, 1 channel": lambda: convolution(1, 200),
-    "convolution, 8 channels": lambda: convolution(8, 50),
-    "image, 1 channel": lambda: image(1, 16),
-    "image, 8 channels": lambda: image(8, 10),
+    "recurrent 50 steps": lambda: recurrent(50),
+    "recurrent 500 steps": lambda: recurrent(500),
+    "LSTM 50 steps": lambda: lstm(50),
+    "convolution 1 channel": lambda: convolution(1, 200),
+    "convolution 8 channels": lambda: convolution(8, 50),
+    "image 1 channel": lambda: image(1, 16),
+    "image 8 channels": lambda: image(8, 10),
     "polynomial hinge": hinge,
-    "Kalman filter, 100 steps": lambda: kalman(100),
-    "chain of 2,000": lambda: chain(2000),
-    "attention, 8 positions": lambda: attention(8),
-    "attention, 16 positions": lambda: attention(16),
-    "attention, 64 positions": lambda: attention(64),
-    "edit distance, 8 letters": lambda: edits(8),
+    "Kalman filter 100 steps": lambda: kalman(100),
+    "chain of 2000": lambda: chain(2000),
+    "attention 8 positions": lambda: attention(8),
+    "attention 16 positions": lambda: attention(16),
+    "attention 64 positions": lambda: attention(64),
+    "edit distance 8 letters": lambda: edits(8),
 }
 
 
