@@ -1,7 +1,7 @@
 """The whole way of an example, from bare Python to a wheel that runs alone.
 
     python examples/run.py            # digits: build, train in compiled code, freeze the weights, serve
-    python examples/run.py NAME       # another one: lenet, mnist, moons, xor; more arguments go to its train.py
+    python examples/run.py NAME       # another one: lenet, microgpt, mnist, moons, xor; more arguments go to its train.py
 
 Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-NAMES = ("digits", "lenet", "mnist", "moons", "xor")
+NAMES = ("digits", "lenet", "microgpt", "mnist", "moons", "xor")
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "examples"
 

@@ -17,20 +17,28 @@ import numpy as np
 from mlaot.errors import MlaotError, is_building
 from mlaot.frontend.scalar import lost
 from mlaot.frontend.scalar.engine import Value, topological_order
+from mlaot.frontend.scalar.functions import FUNCTIONS
 from mlaot.frontend.scalar.parameters import Ids, kind_of, parameter_arrays
 from mlaot.frontend.scalar.parameters import is_value as is_value
+from mlaot.frontend.scalar.tables import Index, Length
 from mlaot.frontend.trace.context import calling_line
 from mlaot.frontend.trace.declaration import PARAMETERS, Declaration, Optimizer, Traced
 from mlaot.frontend.trace.model import check_optimizer
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.names import argument, identifier
 from mlaot.ir.types import BY_NUMPY, i64, u8
+from mlaot.ops import OPS
+from mlaot.ops import comparison as cmp
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.barrier import stop_gradient
+from mlaot.ops.base import full_like
+from mlaot.ops.indexing import index
 from mlaot.ops.sparse import sparse
 
-UNARY = {"ReLU": ew.relu, "exp": ew.exp, "log": ew.log, "tanh": ew.tanh}
+UNARY = {"ReLU": ew.relu, **{name: OPS[name] for name in FUNCTIONS}}
+EXTREMES = {"max": ew.maximum, "min": ew.minimum}
+ORDER = {"<": cmp.less, "<=": cmp.less_equal, ">": cmp.greater, ">=": cmp.greater_equal}
 # Each starts from its identity, as a sum from 0: one value then has the form of many.
 OF_DATA = {"max of data": (ew.maximum, -np.inf), "min of data": (ew.minimum, np.inf)}
 Values = Sequence[Any]
@@ -58,7 +66,7 @@ class Label:
     values: Values
 
 
-Input = Values | Bytes | Sparse | Label | Any
+Input = Values | Bytes | Sparse | Label | Index | Length | Any
 
 
 def declare(
@@ -73,12 +81,13 @@ def declare(
 ) -> Declaration:
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
-    ``outputs``: a value, a list of them, or a dict of names to either. ``inputs``: name -> the leaves to be set at run
-    time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly zero,
-    ``Label(values)`` for a one-hot label); a model without inputs has no batch. ``parameters``: a network, or a dict of
-    names to values and nested lists of them, which come out by these names, in these orders and shapes; of a list they
-    are one vector, ``p``. With a ``loss`` the module trains by ``optimizer``, one of ``mlaot.optim``, or else by
-    stochastic gradient descent with ``learning_rate`` as its step; without one the parameters are frozen into it.
+    ``outputs``: a value, a (nested) list of them, or a dict of names to either. ``inputs``: name -> the leaves to be
+    set at run time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly
+    zero, ``Label(values)`` for a one-hot label; an ``Index``, a list of them, or a ``Length``); a model without inputs
+    has no batch. ``parameters``: a network, or a dict of names to values and nested lists of them, which come out by
+    these names, in these orders and shapes; of a list they are one vector, ``p``. With a ``loss`` the module trains by
+    ``optimizer``, one of ``mlaot.optim``, or else by stochastic gradient descent with ``learning_rate`` as its step;
+    without one the parameters are frozen into it.
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
@@ -111,9 +120,7 @@ class _Model:
     @property
     def roots(self) -> list[Any]:
         """Return the values that are outputs."""
-        return [
-            v for output in self.results.values() for v in (output if isinstance(output, list | tuple) else [output])
-        ]
+        return [value for output in self.results.values() for value in np.asarray(output, object).flat]
 
 
 def _check(model: _Model) -> None:
@@ -129,15 +136,9 @@ def _check(model: _Model) -> None:
         identifier(name, "an output")
         if name == "loss":
             raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
-        if isinstance(output, list | tuple):
-            if not output:
-                raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
-            for i, value in enumerate(output):
-                _check_value(f"{what}[{i}]", value)
-        elif output is None:
+        if output is None:
             raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
-        else:
-            _check_value(what, output, "a Value, a list or a dict of Values")
+        _check_output(what, output)
     if model.loss is not None:
         _check_value("loss", model.loss)
         if "lr" in model.inputs:
@@ -149,6 +150,23 @@ def _check(model: _Model) -> None:
     if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
         raise MlaotError(f"learning_rate: expected a number, got {kind_of(model.rate)}")
     check_optimizer(model.optimizer, model.loss, "give declare a loss=")
+
+
+def _check_output(what: str, output: Any) -> tuple[int, ...]:
+    """Refuse what is neither a Value nor a list of equal parts; return its shape."""
+    if not isinstance(output, list | tuple):
+        _check_value(what, output, "a Value, a (nested) list or a dict of Values")
+        return ()
+    if not output:
+        raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
+    shapes = [_check_output(f"{what}[{i}]", part) for i, part in enumerate(output)]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise MlaotError(
+                f"{what}[{i}]: expected Values in the shape of {what}[0], {[*shapes[0]]}, got {[*shape]}; a list of "
+                "unequal parts is no array, so name each of them in a dict"
+            )
+    return (len(output), *shapes[0])
 
 
 def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
@@ -198,8 +216,10 @@ def trace(model: _Model, place: str) -> Traced:
         if id(value) not in nodes:
             nodes[id(value)] = _node(graph, value, nodes, kind)
     for name, output in model.results.items():
-        is_list = isinstance(output, list | tuple)
-        graph.outputs[name] = graph.add(st.stack, [nodes[id(v)] for v in output]) if is_list else nodes[id(output)]
+        array = np.asarray(output, object)
+        values = [nodes[id(value)] for value in array.flat]
+        result = graph.add(st.stack, values) if array.shape else values[0]
+        graph.outputs[name] = st.reshape(result, shape=array.shape) if array.ndim > 1 else result
     if model.loss is not None:
         graph.outputs["loss"] = nodes[id(model.loss)]
     if is_building():
@@ -231,15 +251,7 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
     """Make an input, and return its leaves."""
     argument(name, "an input")
     is_sparse = isinstance(declared, Sparse)
-    declared = declared.values if isinstance(declared, Sparse) else declared
-    values = declared.values if isinstance(declared, Bytes | Label) else declared
-    if isinstance(values, list | tuple):
-        leaves = list(values)
-        shape: tuple[int, ...] = (len(leaves),)
-    elif isinstance(declared, Label):
-        raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
-    else:
-        leaves, shape = [values], ()
+    source, leaves = _source(graph, name, declared.values if isinstance(declared, Sparse) else declared, kind)
     for leaf in leaves:
         if not is_value(leaf):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
@@ -247,21 +259,48 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
             raise MlaotError(
                 f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
             )
-    if isinstance(declared, Bytes):
-        raw = graph.input(name, Type(u8, shape))
-        scaled = ew.cast(raw, dtype=kind)
-        source = ew.div(scaled, st.broadcast(graph.constant(declared.scale, kind), shape=shape, axes=()))
-    elif isinstance(declared, Label):
-        raw = graph.input(name, Type(i64))
-        source = st.one_hot(raw, classes=len(leaves), dtype=kind)
-    else:
-        source = graph.input(name, Type(kind, shape))
     source = sparse(source) if is_sparse else source
     for i, leaf in enumerate(leaves):
         if id(leaf) in nodes:
             raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
-        nodes[id(leaf)] = source if shape == () else graph.add(st.item, (source,), {"index": i})
+        nodes[id(leaf)] = source if source.type.shape == () else graph.add(st.item, (source,), {"index": i})
     return leaves
+
+
+def _source(graph: Graph, name: str, declared: Input, kind: DType) -> tuple[Node, list[Any]]:
+    """Make the argument of the module, and return what the leaves are the elements of, and the leaves."""
+    if isinstance(declared, Length):
+        number = index(graph.input(name, Type(i64)), size=declared.bound + 1, wraps=False, ignored=None)
+        return ew.cast(number, dtype=kind), [declared]
+    indices = _indices(name, declared)
+    if indices:
+        classes, leaves = indices[0].classes, [value for i in indices for value in i.values]
+        raw = graph.input(name, Type(i64, () if isinstance(declared, Index) else (len(indices),)))
+        return st.reshape(st.one_hot(raw, classes=classes, dtype=kind), shape=(len(leaves),)), leaves
+    values = declared.values if isinstance(declared, Bytes | Label) else declared
+    if not isinstance(values, list | tuple):
+        if isinstance(declared, Label):
+            raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
+        return graph.input(name, Type(kind)), [values]
+    leaves, shape = list(values), (len(values),)
+    if isinstance(declared, Bytes):
+        scaled = ew.cast(graph.input(name, Type(u8, shape)), dtype=kind)
+        scale = st.broadcast(graph.constant(declared.scale, kind), shape=shape, axes=())
+        return ew.div(scaled, scale), leaves
+    if isinstance(declared, Label):
+        return st.one_hot(graph.input(name, Type(i64)), classes=len(leaves), dtype=kind), leaves
+    return graph.input(name, Type(kind, shape)), leaves
+
+
+def _indices(name: str, declared: Input) -> list[Index]:
+    """Return the indices that an input consists of, if it does."""
+    parts = list(declared) if isinstance(declared, list | tuple) else [declared]
+    indices = [part for part in parts if isinstance(part, Index)]
+    if indices and len(indices) < len(parts):
+        raise MlaotError(f"input {name!r}: expected Values, or an Index for each place, got both")
+    if len({part.classes for part in indices}) > 1:
+        raise MlaotError(f"input {name!r}: expected indices of one number of classes; make an input of each")
+    return indices
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
@@ -291,8 +330,14 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         return result
     if op in UNARY and len(args) == 1:
         return graph.add(UNARY[op], args)
-    if op == "max" and len(args) == 2:
-        return graph.add(ew.maximum, args)
+    if op in EXTREMES and len(args) == 2:
+        return graph.add(EXTREMES[op], args)
+    if op in ORDER and len(args) == 2:
+        return ew.cast(graph.add(ORDER[op], args), dtype=kind)
+    if op == "where" and len(args) == 3:
+        is_compared = value._prev[0]._op in ORDER
+        condition = args[0].arg(0) if is_compared else cmp.not_equal(args[0], full_like(args[0], 0))
+        return graph.add(cmp.where, (condition, *args[1:]))
     if op in OF_DATA:
         extreme, identity = OF_DATA[op]
         return stop_gradient(graph.add(extreme, (graph.constant(identity, kind), *args)))
@@ -303,7 +348,8 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
     if op.startswith("**") and len(args) == 1:
         return graph.add(ew.pow_, args, {"exponent": _exponent(op[2:])})
     raise MlaotError(
-        f"op '{op}' of a Value with {len(args)} arguments has no rule; known are + * ** ReLU exp log tanh max dot"
+        f"op '{op}' of a Value with {len(args)} arguments has no rule; known are + * ** "
+        f"dot where max min < <= > >= ReLU {' '.join(FUNCTIONS)}"
     )
 
 

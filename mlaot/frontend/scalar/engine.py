@@ -13,26 +13,51 @@ Derived operators expand as micrograd's do, so graphs have the same nodes: ``-a`
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.scalar.functions import FUNCTIONS
 from mlaot.frontend.scalar.lost import Line, forget_read, note_read, users_line
 from mlaot.frontend.scalar.reads import Read, read
 
 Number = int | float
 Step = Callable[[], None]
+ORDER: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _function(op: str) -> Callable[[Value], Value]:
+    def function(self: Value) -> Value:
+        return _apply(op, self)
+
+    function.__name__, function.__doc__ = op, f"``{op}(self)``, as ``math`` has it."
+    return function
+
+
+def _comparison(op: str) -> Callable[[Value, Value | Number], Value]:
+    def comparison(self: Value, other: Value | Number) -> Value:
+        args = as_values((self, other))
+        return Value(rule(op).forward(args), args, op)
+
+    comparison.__doc__ = f"1 where ``self {op} other``, else 0."
+    return comparison
 
 
 class Value:
     """A number ``data``, the gradient ``grad`` that ``backward`` leaves in it, and the op and arguments it came from.
 
     ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
-    ``'+' '*' '**k' 'ReLU' 'exp' 'log' 'tanh' 'max' 'dot'``, and ``'max of data'`` where a build met numbers that the
-    program had read (reads.py). A node without arguments is a leaf; its ``_op`` is ``''``
-    or a label such as ``'input'``.
+    ``'+' '*' '**k' 'ReLU' 'max' 'min' 'dot' 'where'``, a comparison, a name of ``FUNCTIONS``, and ``'max of data'``
+    where a build met numbers that the program had read (reads.py). A node without arguments is a leaf; its ``_op`` is
+    ``''`` or a label such as ``'input'``.
 
     While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
     it of a number.
@@ -87,21 +112,22 @@ class Value:
         """``max(self, 0)``; the gradient at 0 is 0."""
         return _apply("ReLU", self)
 
-    def exp(self) -> Value:
-        """e to the power of ``self``."""
-        return _apply("exp", self)
-
-    def log(self) -> Value:
-        """The natural logarithm."""
-        return _apply("log", self)
-
-    def tanh(self) -> Value:
-        """The hyperbolic tangent."""
-        return _apply("tanh", self)
+    exp, log, tanh, sigmoid, sqrt, abs, expm1, log1p, erf = map(
+        _function, ("exp", "log", "tanh", "sigmoid", "sqrt", "abs", "expm1", "log1p", "erf")
+    )
+    sin, cos, tan, asin, acos, atan, sinh, cosh = map(
+        _function, ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
+    )
+    __abs__ = abs
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ORDER)
 
     def max(self, other: Value | Number) -> Value:
         """The larger of two values, as ``Max(self, other)``."""
         return Max(self, other)
+
+    def min(self, other: Value | Number) -> Value:
+        """The smaller of two values, as ``Min(self, other)``."""
+        return Min(self, other)
 
     def topo(self) -> list[Value]:
         """Every node that ``self`` depends on, each once, arguments before users, ``self`` last."""
@@ -172,17 +198,17 @@ class Value:
 
     def __float__(self) -> float:
         raise MlaotError(
-            "float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, which the "
-            "graph remembers, or v.data for the number"
+            "float(v) of a Value: Python's math takes numbers; `from mlaot.micrograd import math` has functions of "
+            "Values, or use v.exp(), v.sqrt() and the like, or v.data for the number"
         )
 
-    def _refuse_order(self, other: object) -> bool:
-        raise MlaotError(
-            "a Value is compared: its number is not known when a graph is built; for the larger of two use Max(a, b), "
-            "for max(x, 0) x.relu()"
-        )
-
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+    def __bool__(self) -> bool:
+        if self._op in ORDER:
+            raise MlaotError(
+                "a Value is compared, and a branch taken: its number is not known when a graph is built; use "
+                "where(condition, a, b), for the larger of two Max(a, b), for max(x, 0) x.relu()"
+            )
+        return True
 
     def __repr__(self) -> str:
         return f"Value(data={self._data}, grad={self.grad})"
@@ -196,6 +222,22 @@ class Max(Value):
     def __init__(self, left: Value | Number, right: Value | Number) -> None:
         args = as_values((left, right))
         super().__init__(rule("max").forward(args), args, "max")
+
+
+class Min(Value):
+    """The smaller of two values; gradients as for ``Max``."""
+
+    __slots__ = ()
+
+    def __init__(self, left: Value | Number, right: Value | Number) -> None:
+        args = as_values((left, right))
+        super().__init__(rule("min").forward(args), args, "min")
+
+
+def where(condition: Value | Number, a: Value | Number, b: Value | Number) -> Value:
+    """Return ``a`` where ``condition``, a comparison of Values, is not 0, else ``b``; only that one gets a gradient."""
+    args = as_values((condition, a, b))
+    return Value(rule("where").forward(args), args, "where")
 
 
 class Dot(Value):
@@ -234,6 +276,8 @@ def rule(op: str) -> Rule:
     """Return the rule of an op by its ``_op`` text, ``'**k'`` included."""
     if op.startswith("**"):
         return _power(op[2:])
+    if op in FUNCTIONS:
+        return _unary(op)
     if op not in _RULES:
         raise MlaotError(f"micrograd: no rule for op {op!r}; set _backward (and _forward) of the node that uses it")
     return _RULES[op]
@@ -341,43 +385,44 @@ def _relu_backward(node: Value) -> None:
     node._prev[0].grad += node.grad if node._data > 0 else type(node.grad)(0)
 
 
-def _exp(args: tuple[Value, ...]) -> float:
-    return math.exp(args[0]._data)
+def _unary(op: str) -> Rule:
+    compute, slope = FUNCTIONS[op]
+
+    def backward(node: Value) -> None:
+        x = node._prev[0]
+        x.grad += slope(x._data, node._data) * node.grad
+
+    return Rule(lambda args: compute(args[0]._data), backward)
 
 
-def _exp_backward(node: Value) -> None:
-    node._prev[0].grad += node._data * node.grad
+def _extreme(is_at_least: Callable[[float, float], bool]) -> Rule:
+    """Return the rule of the larger or the smaller of two values."""
+
+    def forward(args: tuple[Value, ...]) -> float:
+        left, right = args[0]._data, args[1]._data
+        return left if is_at_least(left, right) or math.isnan(left) else right
+
+    def backward(node: Value) -> None:
+        left, right = node._prev
+        share = node.grad / 2 if left._data == right._data else node.grad
+        if left._data == right._data or not is_at_least(right._data, left._data):  # a nan takes part on both sides
+            left.grad += share
+        if left._data == right._data or not is_at_least(left._data, right._data):
+            right.grad += share
+
+    return Rule(forward, backward)
 
 
-def _log(args: tuple[Value, ...]) -> float:
-    return math.log(args[0]._data)
+def _compare(op: str) -> Rule:
+    return Rule(lambda args: float(ORDER[op](args[0]._data, args[1]._data)), lambda node: None)
 
 
-def _log_backward(node: Value) -> None:
-    x = node._prev[0]
-    x.grad += 1 / x._data * node.grad
+def _where(args: tuple[Value, ...]) -> float:
+    return args[1 if args[0]._data else 2]._data
 
 
-def _tanh(args: tuple[Value, ...]) -> float:
-    return math.tanh(args[0]._data)
-
-
-def _tanh_backward(node: Value) -> None:
-    node._prev[0].grad += (1 - node._data * node._data) * node.grad
-
-
-def _max(args: tuple[Value, ...]) -> float:
-    left, right = args[0]._data, args[1]._data
-    return left if left >= right or math.isnan(left) else right
-
-
-def _max_backward(node: Value) -> None:
-    left, right = node._prev
-    share = node.grad / 2 if left._data == right._data else node.grad
-    if not left._data < right._data:  # not `>=`: a nan takes part on both sides
-        left.grad += share
-    if not left._data > right._data:
-        right.grad += share
+def _where_backward(node: Value) -> None:
+    node._prev[1 if node._prev[0]._data else 2].grad += node.grad
 
 
 def _dot(args: tuple[Value, ...]) -> float:
@@ -413,11 +458,11 @@ _RULES = {
     "+": Rule(_add, _add_backward),
     "*": Rule(_mul, _mul_backward),
     "ReLU": Rule(_relu, _relu_backward),
-    "exp": Rule(_exp, _exp_backward),
-    "log": Rule(_log, _log_backward),
-    "tanh": Rule(_tanh, _tanh_backward),
-    "max": Rule(_max, _max_backward),
+    "max": _extreme(operator.ge),
+    "min": _extreme(operator.le),
     "dot": Rule(_dot, _dot_backward),
+    "where": Rule(_where, _where_backward),
+    **{op: _compare(op) for op in ORDER},
     "max of data": Rule(lambda args: max(arg._data for arg in args), lambda node: None),
     "min of data": Rule(lambda args: min(arg._data for arg in args), lambda node: None),
 }

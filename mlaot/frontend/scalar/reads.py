@@ -10,7 +10,10 @@ return is the largest or smallest of all. Any other arithmetic makes a plain num
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
+
+_numbers = count()
 
 
 class Read:
@@ -18,20 +21,22 @@ class Read:
 
     value: Any
     line: Any
+    number: int  # in the order of reading
     larger_than: list[Read]
     smaller_than: list[Read]
 
     def of(self, value: Any, line: Any) -> Any:
         """Note whose number this is, and the line that read it."""
-        self.value, self.line, self.larger_than, self.smaller_than = value, line, [], []
+        self.value, self.line, self.number = value, line, next(_numbers)
+        self.larger_than, self.smaller_than = [], []
         return self
 
     def sources(self) -> tuple[str, list[Read]]:
-        """Return ``"max"`` or ``"min"``, and the reads of which this is the one."""
+        """Return ``"max"`` or ``"min"``, and the reads of which this is the one, in their order."""
         kind, others = ("min", self.smaller_than) if self.smaller_than else ("max", self.larger_than)
         if self.smaller_than and self.larger_than:
             others = []
-        return kind, [self, *others]
+        return kind, sorted([self, *others], key=lambda read: read.number)
 
     def __gt__(self, other: Any) -> Any:
         return self._note(super().__gt__(other), other, "larger_than")  # type: ignore[misc]
