@@ -1,7 +1,7 @@
 """The whole way of an example, from bare Python to a wheel that runs alone.
 
     python examples/run.py            # digits: build, train in compiled code, freeze the weights, serve
-    python examples/run.py NAME       # another one: lenet, microgpt, mnist, moons, xor; more arguments go to its train.py
+    python examples/run.py NAME       # lenet, microgpt, mnist, moons or xor; more arguments go to its train.py
 
 Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples.
 """

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from mlaot.errors import MlaotError
-from mlaot.micrograd import Dot, Max, Value
+from mlaot.frontend.scalar.functions import FUNCTIONS
+from mlaot.micrograd import Dot, Max, Min, Value, where
 
 
 def readme_example(value: Callable[[float], Any]) -> tuple[Any, Any, Any]:
@@ -270,6 +271,12 @@ GRADIENT_CASES: dict[str, Callable[[list[Value]], Value]] = {
     "relu": lambda v: (v[0] * v[1] - v[2]).relu() + (v[2] * v[0]).relu(),
     "max": lambda v: Max(v[0] * v[1], v[2]) + v[0].max(v[1]).max(v[2]),
     "dot": lambda v: Dot(v, [v[1], v[0] * v[2], 0.5]).tanh(),
+    "min": lambda v: Min(v[0] * v[1], v[2]) + v[0].min(v[1]).min(v[2]),
+    "where": lambda v: where(v[0] > v[1], v[0] * v[2], v[1]) + where(v[2] <= 1, v[0], v[1] * v[2]) + (v[0] < v[1]),
+    **{
+        name: lambda v, name=name: getattr(v[0] * v[1], name)() + getattr(v[0] * v[2], name)() * v[2]
+        for name in FUNCTIONS
+    },
 }
 
 

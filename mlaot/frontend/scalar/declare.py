@@ -138,7 +138,7 @@ def _check(model: _Model) -> None:
             raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
         if output is None:
             raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
-        _check_output(what, output)
+        _check_output(what, output, "a Value, a list or a dict of Values")
     if model.loss is not None:
         _check_value("loss", model.loss)
         if "lr" in model.inputs:
@@ -152,10 +152,10 @@ def _check(model: _Model) -> None:
     check_optimizer(model.optimizer, model.loss, "give declare a loss=")
 
 
-def _check_output(what: str, output: Any) -> tuple[int, ...]:
+def _check_output(what: str, output: Any, expected: str = "a Value") -> tuple[int, ...]:
     """Refuse what is neither a Value nor a list of equal parts; return its shape."""
     if not isinstance(output, list | tuple):
-        _check_value(what, output, "a Value, a (nested) list or a dict of Values")
+        _check_value(what, output, expected)
         return ()
     if not output:
         raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
