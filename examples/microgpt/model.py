@@ -7,6 +7,7 @@ positions, and makes matrix products of them.
 
 import random
 from itertools import pairwise
+from typing import Any
 
 from mlaot.micrograd import Index, Length, Table, Value, declare
 from mlaot.optim import Adam, linear_lr
@@ -56,7 +57,9 @@ def add(x: Vector, y: Vector) -> Vector:
     return [a + b for a, b in zip(x, y, strict=True)]
 
 
-def gpt(weights: dict[str, Table], token: Index, position: int, keys: list[Vector], values: list[Vector]) -> Vector:
+def gpt(
+    weights: dict[str, Table], token: Index | int, position: int, keys: list[Vector], values: list[Vector]
+) -> Vector:
     """The scores of what comes after ``token``, and its key and value at the end of the lists."""
     x = normalize(add(weights["letters"][token], weights["positions"][position]))
     seen = normalize(x)
@@ -72,14 +75,17 @@ def gpt(weights: dict[str, Table], token: Index, position: int, keys: list[Vecto
     return linear(weights["scores"], x)
 
 
-def build(positions: int = 16, dtype: str = "float32"):
+def shapes(positions: int) -> dict[str, tuple[int, int]]:
+    """Rows and columns of the trained tables."""
+    tables = {"letters": (TOKENS, WIDTH), "positions": (positions, WIDTH)}
+    tables |= dict.fromkeys(("queries", "keys", "values", "attended"), (WIDTH, WIDTH))
+    return tables | {"up": (4 * WIDTH, WIDTH), "down": (WIDTH, 4 * WIDTH), "scores": (TOKENS, WIDTH)}
+
+
+def build(positions: int = 16, dtype: str = "float32") -> Any:
     """A model of names of up to ``positions - 1`` letters; it trains, and gives the probabilities at each position."""
     random.seed(42)
-    shapes = {"letters": (TOKENS, WIDTH), "positions": (positions, WIDTH)}
-    shapes |= dict.fromkeys(("queries", "keys", "values", "attended"), (WIDTH, WIDTH))
-    shapes |= {"up": (4 * WIDTH, WIDTH), "down": (WIDTH, 4 * WIDTH), "scores": (TOKENS, WIDTH)}
-    weights = {name: matrix(*shape) for name, shape in shapes.items()}
-
+    weights = {name: matrix(*shape) for name, shape in shapes(positions).items()}
     tokens = [Index(TOKENS) for _ in range(positions + 1)]  # END, the letters, END, and whatever fills the rest
     length = Length(positions)  # the letters and the END behind them
     keys: list[Vector] = []
