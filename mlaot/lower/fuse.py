@@ -33,6 +33,7 @@ from mlaot.ops.kinds import (
     is_stored,
     is_view,
     root_of,
+    slot_root,
     vector_dtype,
 )
 from mlaot.ops.reduction import kept_axes
@@ -120,10 +121,10 @@ def parts_only(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     """Return the groups of ``graph``, each behind those that it reads, and the group from which others read each node.
 
-    A node that is written to a slot joins a group that computes nothing else for others, and closes it but for outputs
-    that are computed from it: a slot can then be written after its last reader, and no gradient is written while other
-    outputs are computed. Cheap nodes are recomputed in every row group of their shape that reads them, and have a group
-    of their own where something else does.
+    A node that is written to a slot joins a group that computes nothing but slots, and closes it but for outputs and
+    slots that are computed from it: a slot can then be written after its last reader, and no gradient is written while
+    other outputs are computed. Cheap nodes are recomputed in every row group and epilogue of their shape that reads
+    them, and have a group of their own where something else does.
     """
     fusion = _Fusion(graph)
     for node in graph.nodes():
@@ -150,13 +151,16 @@ class _Fusion:
     """The groups so far; ``group_of`` has the group from which others read a node."""
 
     def __init__(self, graph: Graph) -> None:
-        self.written = {root_of(node) for node in graph.writes.values()}
+        self.written = {slot_root(node) for node in graph.writes.values()}
         self.outputs = {root_of(node) for node in graph.outputs.values()}
         self.used = used = users(graph.nodes())
         self.final = {n for n in self.outputs if not used[n]}  # nodes from which only outputs are computed
+        self.updating = set(self.written)  # nodes from which only slots are computed
         for node in reversed(graph.nodes()):
             if used[node] and node not in self.written and all(u in self.final for u in used[node]):
                 self.final.add(node)
+            if used[node] and node not in self.outputs and all(u in self.updating for u in used[node]):
+                self.updating.add(node)
         self.group_of: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.order: dict[Group, int] = {}
@@ -217,10 +221,10 @@ class _Fusion:
             self.unite(node)
             self.delay_product(node)
         group = self.candidate(node) if node.op is not ew.copy else None
-        if group is not None and (node in self.written or group.closed):
-            own = group.members | {node}
+        if group is not None and (node in self.written or group.closed) and node not in self.final:
+            own = group.members | {node} | self.updating
             readers = {u for n in group.nodes if n not in self.written for u in self.used[n]}
-            if node not in self.final and (node not in self.written or readers - own or group.members & self.outputs):
+            if node not in self.updating or readers - own or group.members & self.outputs:
                 group = None
         return group or self.new_group(node, gates_of(node, self.used, self.outputs | self.written))
 
@@ -258,9 +262,7 @@ class _Fusion:
             elif base in self.group_of and self.group_of[base].level >= level:
                 return False
         if group.kind in ("contraction", "winograd"):
-            dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
-            is_held = node.type.dtype is not boolean and node.op is not st.one_hot  # by vectors of the group's dtype
-            return dtypes == {group.dtype} and is_held and is_elementwise(node) and node.type.shape == group.shape
+            return _suits_epilogue(node, group) and node.type.shape == group.shape
         if group.kind == "loops":
             return node.type.shape == group.shape
         if node.op.reduces:
@@ -466,11 +468,20 @@ def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
     """Whether a group can recompute a cheap argument where it reads it: without a view, with equal dtype and shape."""
     if base.type.dtype.name != group.dtype and group.kind != "loops":
         return False
-    if group.kind == "single" or (
-        group.kind in ("contraction", "winograd") and (base.op not in RECOMPUTED or group.first in (None, node))
+    if group.kind == "single":
+        return False
+    if group.kind in ("contraction", "winograd") and (
+        group.first in (None, node) or not (base.op in RECOMPUTED or _suits_epilogue(base, group))
     ):
         return False
     return base.type.shape == group.shape and all(a.find() is base for a in node.args if base_of(a) is base)
+
+
+def _suits_epilogue(node: Node, group: Group) -> bool:
+    """Whether a product's epilogue can compute a node: all of it is held by vectors of the group's dtype."""
+    dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
+    is_held = node.type.dtype is not boolean and node.op is not st.one_hot
+    return dtypes == {group.dtype} and is_held and is_elementwise(node)
 
 
 def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from mlaot.ir import Node
+from mlaot.ir.dims import product
 from mlaot.lower.fuse import Group
 from mlaot.lower.rows import across_stages, stages_of
+from mlaot.ops import structure as st
 from mlaot.ops.control import result, scan, while_
 from mlaot.ops.indexing import scatter
 from mlaot.ops.kinds import base_of, drop_unit_axes, is_free, root_of
@@ -84,14 +86,14 @@ def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Ma
 def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
     """Whether the kernel that writes ``new`` reads of ``old`` only elements that it has not overwritten yet."""
     new = new.find()
-    if old.type.dtype is not new.type.dtype or drop_unit_axes(old.type.shape) != drop_unit_axes(new.type.shape):
+    if old.type.dtype is not new.type.dtype or product(old.type.shape) != product(new.type.shape):
         return False
-    reading = [(n, root_of(a)) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
+    reading = [(n, a) for n in group.nodes for a in n.args if not is_free(a) and old in sources(a)]
     if group.kind == "single":
         return all(_starts_from(n, n.args, old, new) for n, _ in reading)
     if group.kind not in ("rows", "loops", "contraction"):
         return not reading
-    if any(a is not old for _, a in reading):
+    if not all(_has_elements_of(a, old, new) for _, a in reading):
         return False
     if group.kind == "contraction":
         order = {n: (0, 0, i) for i, n in enumerate(group.nodes)}
@@ -100,6 +102,13 @@ def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
     return all(n.type.shape == new.type.shape or n.op.reduces for n, _ in reading) and all(
         order[n] <= order[new] for n, _ in reading
     )
+
+
+def _has_elements_of(argument: Node, old: Node, new: Node) -> bool:
+    """Whether an argument has the elements of ``old`` at the places at which ``new`` has those that replace them."""
+    as_new = drop_unit_axes(argument.find().type.shape) == drop_unit_axes(new.type.shape)
+    value = root_of(argument)
+    return as_new and (value is old or (value.op is st.reshape and value.arg(0) is old))
 
 
 def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool:

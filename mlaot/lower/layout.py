@@ -19,10 +19,12 @@ from mlaot.lower.gates import gates_of, weights_of
 from mlaot.lower.program import Buffer
 from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
+from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of, strides
+from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of, slot_root, strides
 from mlaot.ops.quantized import contract_groups
 from mlaot.ops.sparse import sparse_add, sparse_dot
+from mlaot.ops.views import reshape_parts
 from mlaot.schedule.machine import LINE, PAGE
 from mlaot.schedule.tuning import ALONG_ROWS, COLUMNS_APART, PADDING_GROWTH
 
@@ -75,20 +77,15 @@ def is_row_major(buffer: Buffer, *, gapless: bool = False) -> bool:
     return any(buffer.strides == row_major_strides(buffer.shape, itemsize, dense=dense) for dense in forms)
 
 
-def undo_reshape(buffer: Buffer, node: Node) -> tuple[Node, Buffer]:
-    """Return the node behind the root ``node`` that a kernel computes, and ``buffer`` in the shape of that node."""
-    value = root_of(node)
+def undo_reshape(buffer: Buffer, node: Node, value: Node) -> Buffer:
+    """Return ``buffer`` in the shape of the ``value`` behind the root ``node``, which a kernel computes."""
     if value.type.shape == buffer.shape:
-        return value, buffer
-    shape = value.type.shape
-    strides = _with_unit_axes([s for s, d in zip(buffer.strides, buffer.shape, strict=True) if d != 1], shape)
-    return value, Buffer(buffer.name, buffer.dtype, shape, strides, "slice", True, buffer)
-
-
-def _with_unit_axes(strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return a stride for each axis, 0 for unit axes; ``strides`` are those of all other axes."""
-    remaining = iter(strides)
-    return tuple(0 if d == 1 else next(remaining) for d in shape)
+        return buffer
+    strides, node = buffer.strides, node.find()
+    while node is not value:
+        (part,) = reshape_parts(node, strides)
+        strides, node = part.strides, node.arg(0)
+    return Buffer(buffer.name, buffer.dtype, value.type.shape, strides, "slice", True, buffer)
 
 
 @dataclass(frozen=True)
@@ -195,10 +192,33 @@ def panel_strides(panel_axis: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> Buffer:
+def slots_beside(graphs: Iterable[Graph]) -> dict[str, tuple[str, ...]]:
+    """Return by the name of each slot which slots of its shape are updated together with it, as an optimizer's are."""
+    beside: dict[str, set[str]] = {}
+    for graph in graphs:
+        for name, write in graph.writes.items():
+            found = {name}
+            stack, seen = [slot_root(write)], set[Node]()
+            while stack:
+                top = stack.pop()
+                if top in seen:
+                    continue
+                seen.add(top)
+                if top.op.elementwise or top.op is st.reshape:
+                    stack += map(Node.find, top.args)
+                elif top.attrs.get("parameter", False) and top.type.shape == write.find().type.shape:
+                    found.add(str(top.attrs["name"]))
+            for other in [other for each in found for other in beside.get(each, ())]:
+                found |= beside[other]
+            beside |= dict.fromkeys(found, found)
+    return {name: tuple(sorted(names)) for name, names in beside.items()}
+
+
+def slot_buffer(graphs: Iterable[Graph], name: str, beside: Iterable[str], dtype: str, where: str) -> Buffer:
     """Return the buffer of a parameter or constant that is not in panels.
 
-    A matrix gets the order of axes that is cheapest for the contractions of all entries, as these share it.
+    A matrix gets the order of axes that is cheapest for the contractions of all entries, as these share it, with it and
+    with the slots ``beside`` it.
     """
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
     shape = tuple(int(d) for d in node.type.shape)
@@ -207,7 +227,8 @@ def slot_buffer(graphs: Iterable[Graph], name: str, dtype: str, where: str) -> B
     if len(shape) == 2 and 1 in shape:  # read as a vector
         order = (0, 1) if shape[0] == 1 else (1, 0)
     elif len(shape) == 2:
-        order = min(((0, 1), (1, 0)), key=lambda axes: _order_cost(graphs, name, axes[-1], itemsize))
+        names = {name, *beside}
+        order = min(((0, 1), (1, 0)), key=lambda axes: sum(_order_cost(graphs, n, axes[-1], itemsize) for n in names))
     strides, dense = storage_strides([shape[a] for a in order], itemsize)
     placed = tuple(strides[order.index(a)] for a in range(len(shape)))
     return Buffer(name, dtype, node.type.shape, placed, where, dense)

@@ -26,7 +26,7 @@ from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import conditions
 from mlaot.ops.control import result
-from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of
+from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of, slot_root
 from mlaot.ops.quantized import contract_bytes
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
@@ -87,7 +87,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: S
     fused = fuse(graph)
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
         for slot, node in graph.writes.items():
-            if (graph.inputs[slot], root_of(node)) not in fitting:
+            if (graph.inputs[slot], slot_root(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
     return _lower_entry(name, graph, fused, storage, model, dims)
@@ -95,7 +95,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: S
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
     """Return the old and the new value of each slot that is written."""
-    return [(graph.inputs[slot], root_of(node)) for slot, node in graph.writes.items()]
+    return [(graph.inputs[slot], slot_root(node)) for slot, node in graph.writes.items()]
 
 
 def _check_dims(name: str, graph: Graph) -> None:
@@ -118,9 +118,9 @@ def _lower_entry(
         accesses[node] = Access(buffer, buffer.strides)
     targets: dict[Node, list[Buffer]] = {}
     for key, node in graph.outputs.items():
-        _write(targets, node, caller_buffer(key, node.find().type, "output"))
+        _write(targets, node, root_of(node), caller_buffer(key, node.find().type, "output"))
     for slot, node in graph.writes.items():
-        _write(targets, node, storage.buffers[slot])
+        _write(targets, node, slot_root(node), storage.buffers[slot])
     ordered, needed = lower_graph(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     ranges = model.ranges.get(name, {})
@@ -146,9 +146,8 @@ def _lower_entry(
     )
 
 
-def _write(targets: dict[Node, list[Buffer]], node: Node, buffer: Buffer) -> None:
-    value, target = undo_reshape(buffer, node)
-    targets.setdefault(value, []).append(target)
+def _write(targets: dict[Node, list[Buffer]], node: Node, value: Node, buffer: Buffer) -> None:
+    targets.setdefault(value, []).append(undo_reshape(buffer, node, value))
 
 
 def _tile(

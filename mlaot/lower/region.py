@@ -388,8 +388,8 @@ class _ControlFlow:
         targets: Stores = {}
         for i, result_buffers in buffers.items():
             for buffer in result_buffers:
-                value, target = undo_reshape(buffer, outputs[i])
-                targets.setdefault(value, []).append(target)
+                value = root_of(outputs[i])
+                targets.setdefault(value, []).append(undo_reshape(buffer, outputs[i], value))
         accesses = dict(zip(graph.inputs.values(), inputs, strict=True))
         options = {"overwritten": overwritten, "depth": self.depth + 1}
         ordered, _ = lower_graph(graph, accesses, targets, self.storage, fused=fused, **options)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import numpy as np
 from mlaot.ir import DTYPES, DType, Graph, Type
 from mlaot.ir.module import OPTIMIZER, Module, Transformed, gradient_of
 from mlaot.ir.types import Literal
-from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, storage_strides
+from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, slots_beside, storage_strides
 from mlaot.lower.prepare import Prepared, filters_buffer, stored_filters, transformed_buffer
 from mlaot.lower.program import Buffer, Slot
 from mlaot.nest.expressions import Panels, round_up
@@ -38,6 +38,7 @@ class Storage:
         self.state_bytes = 0
         self.prepared: list[Prepared] = []
         graphs = list(model.graphs.values())
+        self.beside = slots_beside(graphs)
         zeros = [
             name for name, value in model.state.items() if not np.any(value)
         ]  # they come last, as no file need hold them
@@ -61,7 +62,7 @@ class Storage:
         panels = None if is_state else panels_of(graphs, name)
         dtype = model.narrow.get(name, node.type.dtype)
         if panels is None:
-            buffer = slot_buffer(graphs, name, dtype.name, where)
+            buffer = slot_buffer(graphs, name, self.beside.get(name, ()), dtype.name, where)
         else:
             axis, layout = panels
             strides = panel_strides(axis, value.shape)

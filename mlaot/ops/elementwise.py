@@ -60,7 +60,10 @@ def _power_type(x: Type, exponent: float) -> Type:
 
 
 def _power(args: Sequence[Expr], exponent: float) -> Expr:
-    """Small integers as products, of the reciprocal where negative; halves as roots; else the power function."""
+    """Small integers as products, of the reciprocal where negative; halves as roots, times x; else the power function.
+
+    A root's reciprocal is divided by x, as x times its root may overflow before. The root of -0 and -inf is positive.
+    """
     (x,) = args
     one = const(1, x.type)
     if exponent in (2, 3, 4):
@@ -69,6 +72,10 @@ def _power(args: Sequence[Expr], exponent: float) -> Expr:
         return _root(x)
     if exponent == -0.5:
         return call("div", one, _root(x))
+    if is_float(x.type.dtype) and exponent == 1.5:
+        return call("mul", _root(x), call("abs", x))
+    if exponent == -1.5:
+        return call("div", call("div", one, _root(x)), call("abs", x))
     if exponent in (-1, -2, -3):
         return reduce(lambda a, b: call("mul", a, b), [call("div", one, x)] * -int(exponent))
     return call("pow", x, const(exponent, x.type))

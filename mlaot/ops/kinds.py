@@ -118,6 +118,20 @@ def root_of(node: Node) -> Node:
     return node
 
 
+def slot_root(node: Node) -> Node:
+    """Return the value that a kernel computes for a slot: it lacks reshapes that merge axes, too."""
+    node = root_of(node)
+    while node.op is st.reshape and only_splits(node.type.shape, node.arg(0).type.shape):
+        node = root_of(node.arg(0))
+    return node
+
+
+def only_splits(shape: tuple[Dim, ...], into: tuple[Dim, ...]) -> bool:
+    """Tell whether a reshape from one shape to another splits axes and merges none, which is a view."""
+    groups = regroup(shape, into)
+    return groups is not None and all(len(axes) == 1 for axes, _ in groups)
+
+
 def is_free(node: Node) -> bool:
     """Tell whether every kernel computes a scalar itself: constants, dims, arguments, a little arithmetic."""
     visited: set[Node] = set()

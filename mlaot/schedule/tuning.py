@@ -285,6 +285,8 @@ GROUPED_ELEMENTS = 64 * 1024
 GROUPED_COLUMNS = 256
 # Rows, columns and steps of a sum from which on an operand is worth transposing. Not measured.
 TRANSPOSED_EXTENT = 16
+# Steps of a sum up to which that is so, too: its vectors would not be full, and folding them would be most of the work.
+SHORT_SUM = 8
 # Rows from which on a weight that is trained is worth transposing at each step. Measured: products of 64 rows an
 # example rise from 62 to 85 GFLOP/s; the number itself is not measured.
 TRANSPOSED_WEIGHT_ROWS = 64

@@ -27,6 +27,7 @@ from mlaot.ops.kinds import (
     is_stored,
     is_view,
     root_of,
+    slot_root,
 )
 from mlaot.ops.nests.sorts import ranked_elements
 from mlaot.ops.sorting import argsort, sort
@@ -155,9 +156,9 @@ def legalize(graph: Graph) -> None:
             sort: (sort_words, sort_rows),
         },
     )
-    for roots in (graph.outputs, graph.writes):
+    for roots, value_of in ((graph.outputs, root_of), (graph.writes, slot_root)):
         for name, node in roots.items():
-            result, value = node.find(), root_of(node)
+            result, value = node.find(), value_of(node)
             is_sorted = value.op in (sort, argsort) and roots is graph.writes  # the rows of a slot may not be adjacent
             if is_sorted or is_view(value) or is_stored(base_of(result)) or is_free(result):
                 roots[name] = ew.copy(result)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlaot.ir import Graph, Node
+from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import product
 from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import Label, axes_of, regroup, without
-from mlaot.ops.kinds import changes_unit_axes, is_stored, is_view
+from mlaot.ops.kinds import changes_unit_axes, is_stored, is_view, only_splits
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import reshape_twice, transpose_twice
 from mlaot.passes.base import pass_over
@@ -70,7 +70,7 @@ def _reshape_operands(node: Node, like: Node, *, repeats: bool) -> list[Node] | 
             operands.append(a.arg(0))
         elif spread is not None:
             operands.append(spread)
-        elif _only_splits(a.arg(0) if a.op is st.reshape else a, inner):
+        elif only_splits((a.arg(0) if a.op is st.reshape else a).type.shape, inner.type.shape):
             operands.append(st.reshape(a, shape=inner.type.shape))
         else:
             return None
@@ -99,10 +99,22 @@ def move_past_reduction(node: Node, moves: Callable[[Node], bool]) -> Node | Non
     return st.reshape(node.op(inner, **{**node.attrs, "axes": tuple(summed)}), shape=node.type.shape)
 
 
-def _only_splits(node: Node, like: Node) -> bool:
-    """Tell whether a reshape to the shape of ``like`` only splits axes, which is a view."""
-    groups = regroup(node.type.shape, like.type.shape)
-    return groups is not None and all(len(axes) == 1 for axes, _ in groups)
+def of_slots(node: Node) -> Node | None:
+    """reshape(f(w, c)) => f(reshape(w), c), where the reshape splits axes of a parameter or a state: a view"""
+    is_split = only_splits(node.arg(0).type.shape, node.type.shape) and not changes_unit_axes(node)
+    return _of_slots(node.arg(0), node.type.shape) if is_split and node.arg(0).op.elementwise else None
+
+
+def _of_slots(node: Node, shape: tuple[Dim, ...]) -> Node | None:
+    """Compute in another shape what elementwise steps make of slots and single numbers; None for other values."""
+    if node.attrs.get("parameter", False):
+        return st.reshape(node, shape=shape)
+    if node.op is st.broadcast and node.arg(0).type.shape == ():
+        return st.broadcast(node.arg(0), shape=shape, axes=())
+    if not node.op.elementwise:
+        return None
+    args = [_of_slots(a.find(), shape) for a in node.args]
+    return None if None in args else node.op(*args, **node.attrs)  # type: ignore[arg-type]
 
 
 def _reshape_broadcast(
@@ -203,7 +215,7 @@ def unit_labels(node: Node) -> Node | None:
 def sink_reshapes(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
     rules: dict[Op | None, tuple[Rule, ...]] = {
-        st.reshape: (reshape_twice,),
+        st.reshape: (reshape_twice, of_slots),
         st.transpose: (transpose_twice,),
         red.contract: (unit_labels,),
         None: (past_elementwise, past_reduction, past_one_element),

@@ -34,6 +34,7 @@ from mlaot.schedule.tuning import (
     CACHE_WAYS,
     GATHERED_EXTENT,
     PACKED_ROWS,
+    SHORT_SUM,
     TRANSPOSED_EXTENT,
     TRANSPOSED_WEIGHT_ROWS,
 )
@@ -75,8 +76,9 @@ def _columns_last(node: Node, least_rows: int, *, of_weights: bool) -> Node | No
             continue
         extents = dict(zip(names, x.type.shape, strict=True))
         step = names[along]
-        size = min(map(_least, ([extents[out[-1]]], [extents[step]])))
-        if step not in out and size >= TRANSPOSED_EXTENT and _rows_beside(node, i) >= least_rows:
+        columns, steps = _least([extents[out[-1]]]), _least([extents[step]])
+        is_worth = columns >= TRANSPOSED_EXTENT and (steps >= TRANSPOSED_EXTENT or 1 < steps <= SHORT_SUM)
+        if step not in out and is_worth and _rows_beside(node, i) >= least_rows:
             return _with_copy(node, i, step + out[-1])
     return None
 
