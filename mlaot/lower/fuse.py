@@ -202,14 +202,16 @@ class _Fusion:
     def delay_product(self, node: Node) -> None:
         """Move the last product that a node reads behind the node's other arguments, so that it can take the node in.
 
-        Nothing else may read the product, or the groups would wait for each other.
+        Nothing else may read the product, or the groups would wait for each other; what updates slots may read it later.
         """
-        sources = self.source_groups(node) if is_elementwise(node) else []
-        products = [g for g in sources if g.kind == "contraction" and not g.closed and not self.outputs & g.members]
-        last = max(products, key=lambda g: (g.level, self.order[g]), default=None)
-        if last is None or any(
-            u is not node and u not in last.members for n in last.nodes for u in self.readers(n, last)
-        ):
+        sources, is_update = self.source_groups(node) if is_elementwise(node) else [], node in self.updating
+        products = [g for g in sources if g.kind == "contraction" and (is_update or not g.closed)]
+        free = [g for g in products if not self.outputs & g.members]
+        last = max(free, key=lambda g: (g.level, self.order[g]), default=None)
+        if last is None:
+            return
+        readers = {u for n in last.nodes for u in self.readers(n, last)} - last.members - {node}
+        if any(u in self.group_of or u not in self.updating for u in readers):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
         if level > last.level and self.fits(node, last, level):
@@ -217,8 +219,9 @@ class _Fusion:
 
     def choose(self, node: Node) -> Group:
         """Return the group that computes a node: an open one that fits, or a new one."""
-        if is_elementwise(node) and node.op is not ew.copy and node not in self.written:
-            self.unite(node)
+        if is_elementwise(node) and node.op is not ew.copy:
+            if node not in self.written:
+                self.unite(node)
             self.delay_product(node)
         group = self.candidate(node) if node.op is not ew.copy else None
         if group is not None and (node in self.written or group.closed) and node not in self.final:

@@ -495,6 +495,68 @@ def test_a_slot_is_multiplied_by_itself(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["a"], a @ a)
 
 
+def test_slots_of_one_update_cross_over(tmp_path: Path) -> None:
+    """One kernel may write several slots; each reads the other's old element, and a third slot is made of both."""
+    a, b = np.arange(4.0).reshape(2, 2), np.arange(4.0, 8).reshape(2, 2)
+
+    def build(n: dict[str, Node]) -> dict[str, Node]:
+        new = ew.add(n["a"], ew.mul(red.contract(n["c"], n["a"], spec="ab,bc->ac"), n["b"]))
+        third = red.contract(n["a"], n["b"], spec="ab,bc->ac")
+        return {"a": new, "b": ew.sub(n["b"], ew.mul(new, n["a"])), "c": third}
+
+    found, _ = updated(build, {"a": a, "b": b, "c": a + 1}, tmp_path)
+    new = a + (a + 1) @ a * b
+    np.testing.assert_allclose(found["a"], new)
+    np.testing.assert_allclose(found["b"], b - new * a)
+    np.testing.assert_allclose(found["c"], a @ b)
+
+
+def test_a_slot_is_updated_in_another_shape(tmp_path: Path) -> None:
+    """An axis is split, as into heads: the kernel of the gradient writes the slots, and nothing is copied."""
+    rng = np.random.default_rng(0)
+    start = {"a": rng.normal(size=(6, 4)), "m": rng.normal(size=(6, 4))}
+    start |= {"u": rng.normal(size=(5, 2, 3)), "v": rng.normal(size=(5, 4))}
+
+    def build(n: dict[str, Node]) -> dict[str, Node]:
+        gradient = red.contract(n["u"], n["v"], spec="dab,dc->abc")
+        old, moment = (st.reshape(n[name], shape=(2, 3, 4)) for name in "am")
+        new = ew.add(ew.mul(moment, full_like(moment, 0.5)), gradient)
+        return {"a": st.reshape(ew.sub(old, new), shape=(6, 4)), "m": st.reshape(new, shape=(6, 4))}
+
+    found, program = updated(build, start, tmp_path)
+    moment = 0.5 * start["m"] + np.einsum("dab,dc->abc", start["u"], start["v"]).reshape(6, 4)
+    np.testing.assert_allclose(found["m"], moment)
+    np.testing.assert_allclose(found["a"], start["a"] - moment)
+    assert len(program.procedures[0].kernels) == 2  # of the loss, and of both slots
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_an_optimizers_update_is_one_kernel(transposed: bool) -> None:
+    """That of the gradient; its state lies in memory as the parameter does, whose order the products choose."""
+    w = mlaot.parameters({"w": np.ones((20, 12), np.float32)})
+
+    def loss(y: Any, target: Any) -> Any:
+        return ((y - target) ** 2).sum()
+
+    def forward(x: Any) -> Any:
+        return x @ w["w"].T if transposed else x @ w["w"]
+
+    width = 12 if transposed else 20
+    forward.__annotations__ = {"x": f32[BATCH, width]}
+    loss.__annotations__ = {"target": f32[BATCH, 32 - width]}
+    declared = mlaot.model(forward, parameters=w, loss=loss, optimizer=mlaot.optim.Adam(lr=0.1))
+    program = compile_model(declared, "nn", Options(isas=("base",)))
+    slots = [slot for slot in program.module.slots if slot.shape == (20, 12)]
+    assert len(slots) == 3 and len({slot.strides for slot in slots}) == 1
+    assert (slots[0].strides[0] == 1) == transposed
+    (step,) = (p for p in program.procedures if p.entry.name == "train_step")
+    stores = [
+        [p for p in kernel.params if p.written and p.buffer.where == "state" and p.buffer.shape == (20, 12)]
+        for kernel in step.kernels
+    ]
+    assert sorted(map(len, filter(None, stores))) == [3]
+
+
 # Text.
 
 
