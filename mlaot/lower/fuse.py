@@ -202,7 +202,7 @@ class _Fusion:
     def delay_product(self, node: Node) -> None:
         """Move the last product that a node reads behind the node's other arguments, so that it can take the node in.
 
-        Nothing else may read the product, or the groups would wait for each other; what updates slots may read it later.
+        Nothing else may read the product, or the groups would wait for each other; updates of slots may, later.
         """
         sources, is_update = self.source_groups(node) if is_elementwise(node) else [], node in self.updating
         products = [g for g in sources if g.kind == "contraction" and (is_update or not g.closed)]

@@ -303,8 +303,8 @@ def test_a_loop_of_rules_is_named() -> None:
 
 def test_a_traced_model_needs_known_ops() -> None:
     x = Value(0.5)
-    strange = Value(1.0, (x,), "sin")
-    with pytest.raises(MlaotError, match="'sin'"):
+    strange = Value(1.0, (x,), "bessel")
+    with pytest.raises(MlaotError, match="'bessel'"):
         declare(strange, inputs={"x": x}).trace()
     assert isinstance(declare(x.exp(), inputs={"x": x}).trace(), Traced)
 
