@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import random
 
-from mlaot.frontend.scalar import declare
-from mlaot.micrograd import MLP, Value, count, cross_entropy, fma_chances, optimize
+from mlaot.micrograd import MLP, Value, count, cross_entropy, declare, fma_chances, optimize
 from mlaot.report.passes import report
 
 
 def main() -> None:
     random.seed(1337)
     net = MLP(784, [50, 10])
-    x = [Value(0.0) for _ in range(784)]
-    label = [Value(0.0) for _ in range(10)]
+    x = [Value(0.0, (), "input") for _ in range(784)]
+    label = [Value(0.0, (), "input") for _ in range(10)]
     outputs = net(x)
     loss = cross_entropy(outputs, label)
     print("sum(model), mlaot")

@@ -47,6 +47,7 @@ DEPTH = 8  # rules that fire on what other rules made
 GROWTH, LEAST = 4, 1000  # forms that rules may make: so many for each node, and some
 MOST = 1 << 256  # a cost; where values are shared again and again, that of a tree has no bound
 FUNCTION = 8  # operations of a function such as exp, or of a quotient
+LOOP = 4  # operations for each label of a contraction: reshapes, which are views, save loops
 SHOWN = 3  # ops of a printed form, one inside the other
 
 TABLES = tuple(
@@ -207,7 +208,7 @@ class EGraph:
 def cost(node: Node) -> int:
     """Return the operations of a node, and the bytes that it writes where no other node's kernel computes it.
 
-    A function such as exp counts as ``FUNCTION`` operations, a view as one, and a loop as all of its rounds.
+    A function such as exp counts as ``FUNCTION`` operations, a view as one, and a scan as all of its rounds.
     """
     if node.op in (input_, st.const):
         return 0
@@ -225,7 +226,7 @@ def cost(node: Node) -> int:
         first, second, _ = red.parse_spec(node.attrs["spec"])
         shapes = zip((first, second), (a.type.shape for a in node.args[:2]), strict=True)
         extents = {label: d for labels, shape in shapes for label, d in zip(labels, shape, strict=True)}
-        return written + 2 * nominal(dims_product(tuple(extents.values())))
+        return written + LOOP * len(extents) + 2 * nominal(dims_product(tuple(extents.values())))
     return written + max([size, *(_size(a.type) for a in node.args if not isinstance(a.type, TupleType))])
 
 
