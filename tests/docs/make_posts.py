@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "posts.md"
 COMMAND = "python -m tests.docs.make_posts"
 ROW, COLUMN, RADIUS, MARGIN = 58, 50, 17, 26  # of the graphs, in pixels
 LINE, BAR, NAMES, NUMBERS = 26, 400, 250, 130  # of the bars: heights and widths
-COUNT = re.compile(r"^\| (?P<step>[^|]+) \| (?P<nodes>[\d,]+) \|.*\|$", re.MULTILINE)
+COUNT = re.compile(r"^\| (?P<step>[^|]+) \| (?P<nodes>[\d,]+) \| [^|]+ \|$", re.MULTILINE)
 MORE = "circle { fill: #eef3fa; stroke: #4c6a92 }\n.left { text-anchor: start }\n.right { text-anchor: end }\n"
 MORE += ".small { font-size: 11px }"
 

@@ -91,7 +91,7 @@ def proves(steps: Sequence[egraph.Step], rules: Rules, old: Node, new: Node) -> 
     return find(old) is find(new)
 
 
-def test_the_first_form_is_not_all_there_is() -> None:
+def test_row_62_egraph() -> None:
     """x * 2 becomes x + x, of which the half is not seen any more; of both forms it is."""
     graph = halves()
     rewrite(graph, HALVES)
