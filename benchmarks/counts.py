@@ -2,38 +2,34 @@
 
     python benchmarks/counts.py
 
-First the summed outputs, with the vectorizer of "Vectorizing ML models for fun" and with mlaot's own passes; then the
-training loss of "Compiling ML models to C for fun".
+The summed outputs of "Vectorizing ML models for fun" and the training loss of "Compiling ML models to C for fun" by
+mlaot's own passes, then the former by the vectorizer of that post.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 
-from mlaot.frontend.scalar import declare
-from mlaot.micrograd import MLP, Value, cross_entropy
-from mlaot.passes.raising.greedy_dots import greedy_dots
+from mlaot.micrograd import MLP, Value, count, cross_entropy, declare, fma_chances, optimize
 from mlaot.report.passes import report
 
 
 def main() -> None:
     random.seed(1337)
     net = MLP(784, [50, 10])
-    x = [Value(0.0) for _ in range(784)]
-    label = [Value(0.0) for _ in range(10)]
+    x = [Value(0.0, (), "input") for _ in range(784)]
+    label = [Value(0.0, (), "input") for _ in range(10)]
     outputs = net(x)
-    summed = declare(sum(outputs), inputs={"x": x}, parameters=net)
-    print("sum(model), greedy vectorizer of the post")
-    graph = summed.trace().graph
-    greedy_dots(graph)
-    counts = Counter(node.op.name for node in graph.nodes())
-    print(f"  + {counts['add']}, dot {counts['contract']}, array {counts['stack']}, * {counts['mul']}")
+    loss = cross_entropy(outputs, label)
     print("sum(model), mlaot")
-    print("\n".join(report(summed, "counts.nn")))
-    print("loss = -log(p + 0.0001) of a stable softmax, mlaot")
-    training = declare(outputs, inputs={"x": x, "label": label}, parameters=net, loss=cross_entropy(outputs, label))
+    print("\n".join(report(declare(sum(outputs), inputs={"x": x}, parameters=net), "counts.nn")))
+    print(f"loss = -log(p + 0.0001) of a stable softmax, mlaot; {fma_chances(loss):,} chances of a multiply-add")
+    training = declare(outputs, inputs={"x": x, "label": label}, parameters=net, loss=loss)
     print("\n".join(report(training, "counts.nn")))
+    summed = sum(outputs)
+    print("sum(model), optimize, the greedy vectorizer of the post")
+    print(f"  before  {count(summed).total():,} nodes: {dict(count(summed))}")
+    print(f"  after   {count(optimize(summed)).total():,} nodes: {dict(count(summed))}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from .imports import ROWS, Import, box_of, circles, imports, modules
 # Where a function may import others when it is called, and why; a name that ends with a dot is that of a package.
 LATE = {
     "mlaot": "what models use is loaded when it is used: hooks and most commands do without it, and without NumPy",
+    "mlaot.micrograd": "a graph of values needs no compiler unless a user asks for one",
     "mlaot.onnx": "a front end loads nothing of what comes after it unless a user asks for that",
     "mlaot.commands.": "a command loads what it needs; the command line itself answers at once",
     "mlaot.build.": "a hook reads the settings, and tells their errors, before it loads the compiler",

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mlaot
 from mlaot.build import checksums
 
 
@@ -102,4 +101,4 @@ def is_users(path: Path, project: Path) -> bool:
 
 def is_own(path: Path) -> bool:
     """Tell whether a file is mlaot's own code."""
-    return path.is_relative_to(Path(mlaot.__file__).parent)
+    return path.is_relative_to(Path(__file__).parents[1])

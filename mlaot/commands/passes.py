@@ -9,14 +9,17 @@ from mlaot.commands.project import TARGET, project_of
 
 HELP = "print node counts per pass, or what one pass makes of a graph"
 DESCRIPTION = """\
-Print the number of nodes of the graph after each pass that changed it. With --only,
-read graphs from the standard input, in the form that MLAOT_DUMP prints, and print
-what that pass alone makes of them; inputs noted as parameters hold random numbers.
+Print the number of nodes of the graph after each pass that changed it. With --egraph,
+rewrite by an e-graph of all rules, too, and print which rules made what of what.
+With --only, read graphs from the standard input, in the form that MLAOT_DUMP prints,
+and print what that pass alone makes of them; inputs noted as parameters hold random
+numbers.
 """
 EXAMPLES = """\
   mlaot passes                                 each model of the project in this folder
   mlaot passes model:digits                    one function, without a pyproject.toml
   MLAOT_DUMP=raise_tensors mlaot passes        the graphs after that pass as well
+  mlaot passes --egraph model:digits           with the cheapest of all forms, and its proof
   mlaot passes --only simplify < graph.txt     the graph of a text, after one pass
   mlaot passes --only lower < graph.txt        its program: buffers and loop nests
 
@@ -32,6 +35,7 @@ In graph.txt:
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("target", nargs="?", default=".", help=TARGET)
+    parser.add_argument("--egraph", action="store_true", help="rewrite by an e-graph, too, and print its proof")
     parser.add_argument("--only", metavar="NAME", help="run this pass on graphs read from the standard input")
 
 
@@ -43,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     with project_of(options.target) as (_, settings):
         from mlaot.report.passes import pass_report
 
-        print(pass_report(settings).rstrip())
+        print(pass_report(settings, egraph=options.egraph).rstrip())
     return 0
 
 

@@ -60,7 +60,7 @@ class Module:
     and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
     those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
-    than that.
+    than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Module:
     by_value: dict[object, list[str]] = field(default_factory=dict)
     ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
     transformed: dict[str, Transformed] = field(default_factory=dict)
+    proof: list[str] = field(default_factory=list)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
         """Return the names of the parameters that are this array, bit for bit."""

@@ -4,16 +4,25 @@
 of the same names. What the eager ops compute is the reference for what the compiler makes of the same graph.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mlaot.frontend.scalar.data import images
 from mlaot.frontend.scalar.declare import Bytes, Label, Sparse, declare
-from mlaot.frontend.scalar.engine import Dot, Max, Min, Value, where
-from mlaot.frontend.scalar.graph import count, draw_dot, pretty, trace
+from mlaot.frontend.scalar.engine import Array, Dot, Max, Min, Value, where
+from mlaot.frontend.scalar.equal import find, make_equal_to
+from mlaot.frontend.scalar.graph import count, draw_dot, fma_chances, pretty, trace
 from mlaot.frontend.scalar.losses import cross_entropy, stable_softmax
 from mlaot.frontend.scalar.nn import MLP, Layer, Module, Neuron
 from mlaot.frontend.scalar.tables import Index, Length, Table
+from mlaot.frontend.scalar.vectorize import optimize
+
+if TYPE_CHECKING:
+    from mlaot.micrograd.compiled import compile
 
 __all__ = [
     "MLP",
+    "Array",
     "Bytes",
     "Dot",
     "Index",
@@ -27,13 +36,25 @@ __all__ = [
     "Sparse",
     "Table",
     "Value",
+    "compile",
     "count",
     "cross_entropy",
     "declare",
     "draw_dot",
+    "find",
+    "fma_chances",
     "images",
+    "make_equal_to",
+    "optimize",
     "pretty",
     "stable_softmax",
     "trace",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``compile``, which loads the compiler, when it is asked for: building a graph needs none."""
+    if name == "compile":
+        return import_module("mlaot.micrograd.compiled").compile
+    raise AttributeError(f"module 'mlaot.micrograd' has no attribute {name!r}")

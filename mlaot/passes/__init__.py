@@ -22,6 +22,7 @@ from mlaot.passes.algebra.causal_blocks import causal_blocks
 from mlaot.passes.algebra.common_factors import common_factors
 from mlaot.passes.algebra.concat_products import concat_products
 from mlaot.passes.algebra.dead_code import dead_code
+from mlaot.passes.algebra.egraph import egraph
 from mlaot.passes.algebra.fold_constants import fold_constants
 from mlaot.passes.algebra.hoist_invariants import hoist_invariants
 from mlaot.passes.algebra.index_ranges import index_ranges
@@ -77,7 +78,7 @@ LOWERING = "lower"  # the stage that makes a program of the graphs
 
 # From scalars, if the model has them, to a graph of tensors with a batch dimension and contractions.
 RAISING: Passes = (
-    *(simplify, flatten_sums, roll_chains, raise_tensors, shaped_constants, split_parameters, simplify),
+    *(simplify, flatten_sums, roll_chains, raise_tensors, shaped_constants, split_parameters, egraph, simplify),
     fold_constants,
     *(add_batch, reciprocal, softplus, contract),
     *(products_of_parts, hoist_invariants, simplify, canonical_order),
@@ -86,7 +87,8 @@ RAISING: Passes = (
 ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
 # Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
 PRODUCTS: Passes = (
-    *(nested_choices, sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution, contract),
+    *(egraph, nested_choices, sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution),
+    contract,
     *(concat_products, split_batches, sink_reshapes, contract, transposed_operands, causal_blocks, sparse_products),
     *(quotient_gradients, common_factors),
 )
@@ -221,6 +223,8 @@ def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
     }
     arguments = tuple(key for key in graph.inputs if key not in types)
     traced = Traced(graph, parameters, per_example=False, arguments=arguments, counts={"": len(graph.nodes())})
-    module = Module("text", {entry: graph}, dict(parameters), traced.trains, options=Options(fast_division=True))
+    module = Module(
+        "text", {entry: graph}, dict(parameters), traced.trains, options=Options(fast_division=True, egraph=True)
+    )
     verify(graph, "reading")
     return module, traced

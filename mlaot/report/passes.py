@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from mlaot import passes
@@ -19,18 +20,18 @@ def final_graphs(settings: Settings, model: ModelSettings) -> Module:
         return passes.run(model.module, trace(declared), options, sample=sample)
 
 
-def pass_report(settings: Settings) -> str:
-    """Return node counts of every model after every pass."""
+def pass_report(settings: Settings, *, egraph: bool = False) -> str:
+    """Return node counts of every model after every pass; with ``egraph`` that pass runs, and its proof follows."""
     lines = []
     for model in settings.models:
         with open_model(settings, model) as (declared, options, sample):
-            counts = report(declared, model.module, options, sample)
+            counts = report(declared, model.module, replace(options, egraph=egraph), sample)
             lines += [f"{model.module} ({model.declared})", *counts]
     return "\n".join(lines)
 
 
 def report(declared: Any, module: str, options: Options = DEFAULTS, sample: Any = None) -> list[str]:
-    """Return a line for each graph after each pass that changed its counts: how many nodes of which ops."""
+    """Return a line for each graph after each pass that changed its counts, and the proof that ``egraph`` notes."""
     traced = trace(declared)
     lines: list[str] = []
     last_counts: dict[str, Counter[str]] = {}
@@ -44,8 +45,8 @@ def report(declared: Any, module: str, options: Options = DEFAULTS, sample: Any 
                 last_counts[name] = counts
                 lines.append(_line(step, name, counts))
 
-    passes.run(module, traced, options, sample=sample, watch=count)
-    return lines
+    proof = passes.run(module, traced, options, sample=sample, watch=count).proof
+    return [*lines, *(f"  {line}" for line in proof)]
 
 
 def _line(step: str, name: str, counts: Counter[str]) -> str:

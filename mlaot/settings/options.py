@@ -13,7 +13,8 @@ class Options:
     """The settings by which a model is compiled; their keys stand beside those of ``ModelSettings``.
 
     ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call, and
-    ``runtime`` the module that has the runtime of all models; a project sets them for all of its models.
+    ``runtime`` the module that has the runtime of all models; a project sets them for all of its models. ``egraph``:
+    rewrite by the pass of that name, too; no project sets it.
     """
 
     c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
@@ -60,6 +61,7 @@ class Options:
     isas: tuple[str, ...] = tuple(MACHINES)
     threads: int = 1
     runtime: str = ""
+    egraph: bool = False
 
 
 DEFAULTS = Options()

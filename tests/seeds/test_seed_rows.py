@@ -35,7 +35,7 @@ from mlaot.frontend.trace.declaration import Declaration
 from mlaot.generate import compile_model
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import f64
-from mlaot.micrograd import MLP, Dot, Layer, Neuron, Value, count, declare, images
+from mlaot.micrograd import MLP, Array, Dot, Layer, Neuron, Value, compile, count, declare, images, optimize
 from mlaot.micrograd.graph import ssa
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -43,7 +43,7 @@ from mlaot.ops import structure as st
 from mlaot.passes.algebra.fold_constants import fold_constants
 from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.raising.flatten_sums import flatten_sums
-from mlaot.passes.raising.greedy_dots import greedy_dots
+from mlaot.printing import cmake
 from mlaot.report.passes import report
 from mlaot.schedule.machine import MACHINES as FLAGS
 from mlaot.settings.options import Options
@@ -509,6 +509,27 @@ def test_row_37_one_compiler_command(tmp_path: Path) -> None:
     assert nn.forward([1.0, -2.0]).tolist() == [2.5, -5.0]
 
 
+def test_row_12_37_compile_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``compile``: a module of a graph, in this process; by the fork's labels of leaves, or named as for ``declare``.
+
+    Of equal values the representative is compiled.
+    """
+    monkeypatch.setattr(cmake, "INTERFACE_FLAGS", ("-O0",))
+    a, b = Value(-4.0), Value(2.0)
+    g = FIGURES["readme"](a, b)
+    nn = compile(g, parameters={"a": a, "b": b}, loss=g)
+    loss = nn.forward()
+    nn.backward()
+    figures = [loss.item(), nn.gradients["a"].item(), nn.gradients["b"].item()]
+    assert [round(x, 4) for x in figures] == [24.7041, 138.8338, 645.5773]
+    x, w = ([Value(0.5 + i, (), label) for i in range(3)] for label in ("input", "weight"))
+    out = sum((wi * xi for wi, xi in zip(w, x, strict=True)), Value(1.0, (), "bias"))
+    assert optimize(out) is not out
+    nn = compile(out, loss=out)
+    close(nn.forward([v.data for v in x]), out.data)
+    assert nn.parameters["p"].tolist() == [0.5, 1.5, 2.5, 1.0]
+
+
 def test_row_38_report_at_an_interrupt(compiled: Modules) -> None:
     """Ctrl-C between two steps leaves a whole model: losses so far, and the share of weights below 0.1."""
     model, losses = compiled("xor").Model(), []
@@ -703,6 +724,16 @@ def test_row_42_several_outputs_and_vectors(compiled: Modules, site: Path) -> No
     assert isinstance(outputs, dict) and list(outputs) == list(tensor_ops(TENSORS, 1.0))
     text = (site.with_name("site-c") / "tensors.nn" / "nn_v4.c").read_text()
     assert re.search(r"typedef double f64v __attribute__\(\(vector_size\(64\)\)\);", text)
+
+
+def test_row_42_dots_in_parallel(compiled: Modules) -> None:
+    """``set_threads``: the dots of a batch are shared among threads, and their sums are the same bits."""
+    nn = compiled("mnist").Model()
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 784), np.uint8)
+    alone, threads = np.asarray(nn.forward(pixels)), len(os.listdir("/proc/self/task"))
+    assert nn.set_threads(2) == 2
+    assert np.asarray(nn.forward(pixels)).tobytes() == alone.tobytes()
+    assert len(os.listdir("/proc/self/task")) == threads + 1
 
 
 # Other branches of the fork
@@ -917,18 +948,20 @@ def dots() -> tuple[Value, dict[str, Value]]:
 def test_row_56_dot_of_two_arrays() -> None:
     """Made from ``+`` of ``*``, other terms stay; value, gradient and text are right (fault 5)."""
     root, v = dots()
-    graph = graph_of(root, v)
-    greedy_dots(graph)
-    assert ops(graph) == {"input": 7, "stack": 2, "contract": 1, "add": 1}
-    numbers = {name: value.data for name, value in v.items()}
-    assert evaluate(graph, numbers)["out"] == root.data == 1 * 2 + 3 * 4 + 5 * 6 + 7
-    (dot,) = (node for node in graph.nodes() if node.op is red.contract)
-    text = str(graph)
     root.backward()
-    inputs = list(graph.inputs.values())
+    numbers, gradients = ({name: getattr(x, field) for name, x in v.items()} for field in ("data", "grad"))
+    for x in v.values():
+        x.grad = 0
+    total = optimize(root)
+    assert count(total) == {"": 7, "array": 2, "dot": 1, "+": 1}
+    assert total.data == root.data == 1 * 2 + 3 * 4 + 5 * 6 + 7 and repr(total.arg(0)) == "Value(data=44.0, grad=0)"
+    root.backward()
+    assert {name: x.grad for name, x in v.items()} == gradients
+    graph = graph_of(total, v)  # what is compiled of it
+    assert evaluate(graph, numbers)["out"] == total.data
+    inputs = [graph.inputs[name] for name in v]
     graph.outputs = dict(zip(v, differentiate(graph.outputs["out"].find(), inputs), strict=True))
-    assert evaluate(graph, numbers) == {name: value.grad for name, value in v.items()}
-    assert repr(dot) == "<contract : f64[]>" and "spec=a,a->" in text
+    assert evaluate(graph, numbers) == gradients
 
 
 def test_row_57_optimize_and_its_counts(tmp_path: Path) -> None:
@@ -1004,16 +1037,10 @@ def test_row_59_dot_from_products() -> None:
     """``test_dot``: ``sum`` of six products is one dot of the variables; the pipeline finds it too."""
     left, right = ([Value(0, (), "var") for _ in range(6)] for _ in range(2))
     total: Any = sum(li * ri for li, ri in zip(left, right, strict=True))
-    inputs = {f"{side}{i}": v for side, some in (("l", left), ("r", right)) for i, v in enumerate(some)}
-    graph = graph_of(total, inputs)
-    greedy_dots(graph)
-    top = graph.outputs["out"].find()
-    while top.op is ew.add and len(top.args) == 1:
-        top = top.arg(0)
-    assert top.op is red.contract
-    assert {a for side in graph_inputs(top) for a in graph_inputs(side)} == set(graph.inputs.values())
     traced = declare(total, inputs={"r": right}, parameters=left, loss=total).trace()
     assert ops(passes.run("t.nn", traced).graphs["forward"]) == {"input": 2, "contract": 1}
+    (dot,) = (arg for arg in optimize(total).args() if arg._op == "dot")
+    assert isinstance(dot, Dot) and (dot.left_arr, dot.right_arr) == (tuple(left), tuple(right))
 
 
 def second_post() -> tuple[MLP, list[Value], list[Value]]:
@@ -1028,24 +1055,25 @@ def second_post() -> tuple[MLP, list[Value], list[Value]]:
 def test_row_60_numbers_of_the_second_post() -> None:
     """120,005 nodes with 39,710 sums; then 51 sums, 51 dots, 53 arrays. Ten outputs: 119,995, then 60, 60, 63.
 
-    The vectorizer counts the 39,760 weights and 784 inputs as nodes. Here they are items of two arrays, and those two
-    are nodes as well; the 0 that ``sum`` starts from is dropped with the first flattening.
+    In the compiler, the 39,760 weights and 784 inputs are items of two arrays, which are nodes as well.
     """
     net, x, outputs = second_post()
     summed: Any = sum(outputs)
-    assert count(summed).total() == 120_005
+    assert count(summed) == {"": 39_761, "+": 39_710, "*": 39_700, "input": 784, "ReLU": 50}
     graph = declare(summed, inputs={"x": x}, parameters=net).trace().graph
     assert ops(graph) == {"item": 39_760 + 784, "add": 39_710, "mul": 39_700, "relu": 50, "const": 1, "input": 2}
-    assert ops(graph).total() == 120_005 + 2
-    greedy_dots(graph)
-    expected = {"item": 39_760 + 784, "add": 51, "contract": 51, "stack": 53, "relu": 50, "input": 2}
-    assert ops(graph) == expected and ops(graph).total() == 40_750 - 1 + 2
+    assert ops(graph).total() == count(summed).total() + 2 == 120_005 + 2
+    number = summed.data
+    optimize(summed)
+    assert count(summed) == {"": 39_761, "input": 784, "array": 53, "dot": 51, "+": 51, "ReLU": 50}
+    assert count(summed).total() == 40_750
+    close(summed.find().data, number)
 
-    graph = declare(outputs, inputs={"x": x}, parameters=net).trace().graph
-    assert ops(graph).total() == 119_995 + 2
-    greedy_dots(graph)
-    assert ops(graph) == expected | {"add": 60, "contract": 60, "stack": 63}
-    assert ops(graph).total() == 40_777 + 2
+    loss = Array(second_post()[2])
+    assert count(loss).total() == 119_995
+    after = count(optimize(loss))
+    assert after == {"": 39_760, "input": 784, "array": 63, "dot": 60, "+": 60, "ReLU": 50}
+    assert after.total() == 40_777
 
 
 def test_row_61_moons_in_place(compiled: Modules) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError, is_building
 from mlaot.frontend.scalar import lost
-from mlaot.frontend.scalar.engine import Value, topological_order
+from mlaot.frontend.scalar.engine import Value, halves, topological_order
+from mlaot.frontend.scalar.equal import find, representatives
 from mlaot.frontend.scalar.functions import FUNCTIONS
 from mlaot.frontend.scalar.parameters import Ids, kind_of, parameter_arrays
 from mlaot.frontend.scalar.parameters import is_value as is_value
@@ -217,11 +218,11 @@ def trace(model: _Model, place: str) -> Traced:
             nodes[id(value)] = _node(graph, value, nodes, kind)
     for name, output in model.results.items():
         array = np.asarray(output, object)
-        values = [nodes[id(value)] for value in array.flat]
+        values = [nodes[id(find(value))] for value in array.flat]
         result = graph.add(st.stack, values) if array.shape else values[0]
         graph.outputs[name] = st.reshape(result, shape=array.shape) if array.ndim > 1 else result
     if model.loss is not None:
-        graph.outputs["loss"] = nodes[id(model.loss)]
+        graph.outputs["loss"] = nodes[id(find(model.loss))]
     if is_building():
         _warn(model, place, order, leaves, trained, named)
     start = {PARAMETERS: np.array([float(v.data) for v in trained], model.dtype)} if trained else {}
@@ -304,7 +305,7 @@ def _indices(name: str, declared: Input) -> list[Index]:
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
-    """Return the values reachable from ``roots``, arguments first."""
+    """Return the values reachable from ``roots``, arguments first; of equal ones the representatives."""
     for root in roots:
         if not is_value(root):
             raise MlaotError(f"expected a Value, got {kind_of(root)}")
@@ -319,10 +320,11 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         return graph.constant(float(value.data), kind)
     if getattr(value, "_custom", None):
         raise MlaotError(f"a Value ('{value._op}') with a _forward or _backward of its own cannot be compiled")
-    args = [nodes[id(child)] for child in value._prev]
+    children = representatives(value._prev)
+    args = [nodes[id(child)] for child in children]
     op = value._op
     if op in ("+", "*"):
-        if len(args) == 1:  # the set of x + x and x * x has one element
+        if len(args) == 1 and isinstance(value._prev, set):  # that of x + x and x * x has one element
             args *= 2
         result = args[0]
         for a in args[1:]:
@@ -342,9 +344,11 @@ def _node(graph: Graph, value: Any, nodes: Mapping[int, Node], kind: DType) -> N
         extreme, identity = OF_DATA[op]
         return stop_gradient(graph.add(extreme, (graph.constant(identity, kind), *args)))
     if op == "dot":
-        half = len(args) // 2
-        products = [graph.add(ew.mul, pair) for pair in zip(args[:half], args[half:], strict=True)]
+        pairs = zip(*halves(children), strict=True)
+        products = [graph.add(ew.mul, [nodes[id(factor)] for factor in pair]) for pair in pairs]
         return graph.add(ew.add, products) if len(products) > 1 else products[0]
+    if op == "array":
+        return graph.add(st.stack, args)
     if op.startswith("**") and len(args) == 1:
         return graph.add(ew.pow_, args, {"exponent": _exponent(op[2:])})
     raise MlaotError(

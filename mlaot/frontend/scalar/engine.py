@@ -20,6 +20,8 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from mlaot.errors import MlaotError, is_building
+from mlaot.frontend.scalar import equal
+from mlaot.frontend.scalar.equal import representatives
 from mlaot.frontend.scalar.functions import FUNCTIONS
 from mlaot.frontend.scalar.lost import Line, forget_read, note_read, users_line
 from mlaot.frontend.scalar.reads import Read, read
@@ -55,15 +57,15 @@ class Value:
     """A number ``data``, the gradient ``grad`` that ``backward`` leaves in it, and the op and arguments it came from.
 
     ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
-    ``'+' '*' '**k' 'ReLU' 'max' 'min' 'dot' 'where'``, a comparison, a name of ``FUNCTIONS``, and ``'max of data'``
-    where a build met numbers that the program had read (reads.py). A node without arguments is a leaf; its ``_op`` is
-    ``''`` or a label such as ``'input'``.
+    ``'+' '*' '**k' 'ReLU' 'max' 'min' 'dot' 'array' 'where'``, a comparison, a name of ``FUNCTIONS``, and
+    ``'max of data'`` where a build met numbers that the program had read (reads.py). A node without arguments is a
+    leaf; its ``_op`` is ``''`` or a label such as ``'input'``.
 
     While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
     it of a number.
     """
 
-    __slots__ = ("_custom", "_data", "_made", "_op", "_prev", "grad")
+    __slots__ = ("__weakref__", "_custom", "_data", "_made", "_op", "_prev", "grad")
 
     grad: float
     _prev: tuple[Value, ...]
@@ -130,16 +132,37 @@ class Value:
         return Min(self, other)
 
     def topo(self) -> list[Value]:
-        """Every node that ``self`` depends on, each once, arguments before users, ``self`` last."""
+        """Every node that ``self`` depends on, each once, arguments before users, ``self`` last.
+
+        Of equal ones (``make_equal_to``) the representatives.
+        """
         return topological_order(self)
+
+    def find(self) -> Value:
+        """The representative of all values that were made equal."""
+        return equal.find(self)  # type: ignore[no-any-return]
+
+    def args(self) -> list[Value]:
+        """The representatives of the arguments."""
+        return [*representatives(self._prev)]
+
+    def arg(self, index: int) -> Value:
+        """The representative of one argument."""
+        return self._prev[index].find()
+
+    def make_equal_to(self, other: Value) -> None:
+        """Let ``other`` stand for this value wherever it is used, from now on."""
+        equal.make_equal_to(self, other)
 
     def forward(self) -> None:
         """Compute the built graph again in place, after the ``data`` of its leaves was changed."""
+        is_plain = not equal.forwarded
         for node in self.topo():
             if node._custom is not None:
                 node._forward()
             elif node._prev:
-                node._data = rule(node._op).forward(node._prev)
+                node._data = rule(node._op).forward(node._prev if is_plain else representatives(node._prev))
+        self._data = self.find()._data
 
     def backward(self, reverse_topo: Iterable[Value] | None = None) -> None:
         """Add to the ``grad`` of every node the derivative of ``self`` with respect to it.
@@ -147,12 +170,13 @@ class Value:
         Gradients accumulate: set them to 0 (``Module.zero_grad``) between steps. ``reverse_topo`` is ``topo()``
         reversed, given by a caller that runs one graph many times.
         """
-        self.grad = 1
+        is_plain = not equal.forwarded
+        self.grad = self.find().grad = 1
         for node in reversed(self.topo()) if reverse_topo is None else reverse_topo:
             if node._custom is not None:
                 node._backward()
             elif node._prev:
-                rule(node._op).backward(node)
+                rule(node._op).backward(node if is_plain else _of_representatives(node))
 
     @property
     def _forward(self) -> Step:
@@ -240,17 +264,32 @@ def where(condition: Value | Number, a: Value | Number, b: Value | Number) -> Va
     return Value(rule("where").forward(args), args, "where")
 
 
-class Dot(Value):
-    """The sum of ``left_arr[i] * right_arr[i]`` as one node; ``_prev`` is the left terms, then the right ones."""
+class Array(Value):
+    """Values side by side, as the side of a ``Dot``. It is no number: its ``data`` is 0, and gradients pass it by."""
 
     __slots__ = ()
 
-    def __init__(self, left_arr: Sequence[Value | Number], right_arr: Sequence[Value | Number]) -> None:
-        if len(left_arr) != len(right_arr) or not left_arr:
-            raise MlaotError(
-                f"Dot: expected two sequences of one length, at least 1; got {len(left_arr)} and {len(right_arr)}"
-            )
-        args = as_values((*left_arr, *right_arr))
+    def __init__(self, data: Iterable[Value]) -> None:
+        super().__init__(0, data, "array")
+
+
+class Dot(Value):
+    """The sum of ``left_arr[i] * right_arr[i]`` as one node.
+
+    ``_prev`` is the left terms, then the right ones; of two ``Array``s it is these.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, left_arr: Sequence[Value | Number] | Array, right_arr: Sequence[Value | Number] | Array) -> None:
+        left, right = (side._prev if isinstance(side, Array) else side for side in (left_arr, right_arr))
+        if len(left) != len(right) or not left:
+            raise MlaotError(f"Dot: expected two sequences of one length, at least 1; got {len(left)} and {len(right)}")
+        args: tuple[Value, ...]
+        if isinstance(left_arr, Array) and isinstance(right_arr, Array):
+            args = left_arr, right_arr
+        else:
+            args = as_values((*left, *right))
         super().__init__(rule("dot").forward(args), args, "dot")
 
     @property
@@ -308,6 +347,8 @@ def _unless_read(item: Value | Number) -> Value | Number:
 
 def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """Return the arguments of a ``dot`` node as (left factors, right factors)."""
+    if args[0]._op == "array":
+        return representatives(args[0]._prev), representatives(args[1]._prev)
     middle = len(args) // 2
     return args[:middle], args[middle:]
 
@@ -316,11 +357,12 @@ def topological_order(*roots: Any) -> list[Any]:
     """Order the values below roots, also those of the micrograd package: depth first, each after its arguments.
 
     The order is the one that the recursive definition gives. A node comes off the stack twice: once to put its
-    arguments above it, once, under the mark ``None``, when they are done.
+    arguments above it, once, under the mark ``None``, when they are done. Of equal values it has the representatives.
     """
     order: list[Any] = []
     visited: set[Any] = set()
-    stack: list[Any] = [*reversed(roots)]
+    is_plain = not equal.forwarded
+    stack: list[Any] = [*reversed(representatives(roots))]
     while stack:
         node = stack.pop()
         if node is None:
@@ -329,9 +371,13 @@ def topological_order(*roots: Any) -> list[Any]:
             visited.add(node)
             if node._prev:
                 stack += (node, None)
-                stack += tuple(node._prev)[::-1]
+                stack += (tuple(node._prev) if is_plain else representatives(node._prev))[::-1]
             else:
                 order.append(node)
+    if not is_plain:
+        place = {node: i for i, node in enumerate(order)}
+        if any(place[arg] >= i for i, node in enumerate(order) for arg in representatives(node._prev)):
+            raise MlaotError("make_equal_to: a Value was made equal to one that depends on it")
     return order
 
 
@@ -342,12 +388,22 @@ def _apply(op: str, arg: Value) -> Value:
 
 def _recompute(node: Value) -> None:
     if node._prev:
-        node._data = rule(node._op).forward(node._prev)
+        node._data = rule(node._op).forward(representatives(node._prev))
 
 
 def _propagate(node: Value) -> None:
     if node._prev:
-        rule(node._op).backward(node)
+        rule(node._op).backward(_of_representatives(node))
+
+
+def _of_representatives(node: Value) -> Value:
+    """Return a node whose arguments are representatives, so that gradients go to these."""
+    args = representatives(node._prev)
+    if args == node._prev:
+        return node
+    other = Value(node._data, args, node._op)
+    other.grad = node.grad
+    return other
 
 
 def _add(args: tuple[Value, ...]) -> float:
@@ -463,6 +519,7 @@ _RULES = {
     "dot": Rule(_dot, _dot_backward),
     "where": Rule(_where, _where_backward),
     **{op: _compare(op) for op in ORDER},
+    "array": Rule(lambda args: 0, lambda node: None),
     "max of data": Rule(lambda args: max(arg._data for arg in args), lambda node: None),
     "min of data": Rule(lambda args: min(arg._data for arg in args), lambda node: None),
 }

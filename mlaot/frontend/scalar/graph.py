@@ -1,8 +1,8 @@
 """Looking at a graph of values: its nodes and edges, a picture, a count of ops, a listing.
 
 ``trace`` and ``draw_dot`` are the functions of micrograd's notebook trace_graph.ipynb, ``count`` and ``pretty`` those
-of Max Bernstein's vectorizer. They read only ``_prev``, ``_op``, ``data``, ``grad``, so they serve the values of
-the micrograd package itself.
+of Max Bernstein's vectorizer, ``fma_chances`` is what his compiler counts. They read only ``_prev``, ``_op``, ``data``,
+``grad``, so they serve the values of the micrograd package itself. Of equal values they show the representatives.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from typing import Any, TextIO
 
 from mlaot.errors import MlaotError
 from mlaot.frontend.scalar.engine import topological_order
+from mlaot.frontend.scalar.equal import representatives
 
 
 def trace(root: Any) -> tuple[set[Any], set[tuple[Any, Any]]]:
     """Return the nodes that ``root`` depends on, and the edges (argument, user) between them."""
     nodes = set(topological_order(root))
-    return nodes, {(arg, node) for node in nodes for arg in node._prev}
+    return nodes, {(arg, node) for node in nodes for arg in representatives(node._prev)}
 
 
 def count(root: Any) -> Counter[str]:
     """Count the nodes of each op; ``''`` counts the unlabelled leaves."""
     return Counter(node._op for node in topological_order(root))
+
+
+def fma_chances(root: Any) -> int:
+    """Count the sums of which a term is a product: each could be one instruction, a fused multiply-add, with it."""
+    sums = (node for node in topological_order(root) if node._op == "+")
+    return sum(any(arg._op == "*" for arg in representatives(node._prev)) for node in sums)
 
 
 def ssa(root: Any) -> str:
@@ -38,7 +45,8 @@ def ssa(root: Any) -> str:
     """
     order = topological_order(root)
     names = {node: f"v{i}" if node._op else str(node.data) for i, node in enumerate(order)}
-    return "".join(f"{names[v]} = {v._op} {' '.join(names[arg] for arg in v._prev)}\n" for v in order if v._prev)
+    lines = ((v, " ".join(names[arg] for arg in representatives(v._prev))) for v in order if v._prev)
+    return "".join(f"{names[v]} = {v._op} {args}\n" for v, args in lines)
 
 
 def pretty(root: Any, file: TextIO | None = None) -> None:
@@ -91,5 +99,5 @@ def draw_dot(root: Any, format: str = "svg", rankdir: str = "LR") -> Drawing:
         lines.append(f'  {name} [label="{{ data {node.data:.4f} | grad {node.grad:.4f} }}" shape=record]')
         if node._op:
             lines += [f'  {name}_op [label="{node._op}"]', f"  {name}_op -> {name}"]
-        lines += [f"  {names[arg]} -> {name}{'_op' * bool(node._op)}" for arg in node._prev]
+        lines += [f"  {names[arg]} -> {name}{'_op' * bool(node._op)}" for arg in representatives(node._prev)]
     return Drawing("\n".join([*lines, "}", ""]), format)

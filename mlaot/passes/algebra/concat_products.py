@@ -13,12 +13,13 @@ such parts in place.
 from __future__ import annotations
 
 from mlaot.ir import Dim, Graph, Node
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.kinds import base_of, is_stored
 from mlaot.passes.base import pass_over
-from mlaot.passes.rewrite import rewrite
+from mlaot.passes.rewrite import Rule, rewrite
 
 
 def multiply_parts(node: Node) -> Node | None:
@@ -57,7 +58,10 @@ def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
     return st.part(x, labels.index(label), start, size) if label in labels else x
 
 
+RULES: dict[Op | None, tuple[Rule, ...]] = {red.contract: (multiply_parts,)}
+
+
 @pass_over("graphs", after=("contract",))
 def concat_products(graph: Graph) -> None:
     """Split products with a concatenation of which a part is stored."""
-    rewrite(graph, {red.contract: (multiply_parts,)})
+    rewrite(graph, RULES)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.ops import Op
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
-from mlaot.passes.rewrite import rewrite
+from mlaot.passes.rewrite import Rule, rewrite
 
 
 def fold(node: Node) -> Node | None:
@@ -28,7 +29,10 @@ def fold(node: Node) -> Node | None:
         return node.graph.constant(node.op.reference(*values, **node.attrs), node.type.dtype)
 
 
+RULES: dict[Op | None, tuple[Rule, ...]] = {None: (fold,)}
+
+
 @pass_over("graphs")
 def fold_constants(graph: Graph) -> None:
     """Fold constants to a fixed point."""
-    rewrite(graph, {None: (fold,)})
+    rewrite(graph, RULES)

@@ -112,16 +112,18 @@ def _inside(node: Node, *ops: Op) -> Node | None:
     return node
 
 
+RULES: dict[Op | None, tuple[Rule, ...]] = {
+    tr.log1p: (log1p_of_exp,),
+    ew.log: (log_of_sum, log_of_sigmoid),
+    ew.add: (sum_of_branches,),
+    ew.sub: (difference_of_branches,),
+    comparison.where: (beyond_threshold,),
+    ew.tanh: (tanh_of_softplus,),
+    ew.neg: (double_negative,),
+}
+
+
 @pass_over("graphs", after=("simplify",))
 def softplus(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
-    rules: dict[Op | None, tuple[Rule, ...]] = {
-        tr.log1p: (log1p_of_exp,),
-        ew.log: (log_of_sum, log_of_sigmoid),
-        ew.add: (sum_of_branches,),
-        ew.sub: (difference_of_branches,),
-        comparison.where: (beyond_threshold,),
-        ew.tanh: (tanh_of_softplus,),
-        ew.neg: (double_negative,),
-    }
-    rewrite(graph, rules)
+    rewrite(graph, RULES)

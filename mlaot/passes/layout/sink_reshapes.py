@@ -211,13 +211,15 @@ def unit_labels(node: Node) -> Node | None:
     return st.reshape(result, shape=node.type.shape)
 
 
+RULES: dict[Op | None, tuple[Rule, ...]] = {
+    st.reshape: (reshape_twice, of_slots),
+    st.transpose: (transpose_twice,),
+    red.contract: (unit_labels,),
+    None: (past_elementwise, past_reduction, past_one_element),
+}
+
+
 @pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
-    rules: dict[Op | None, tuple[Rule, ...]] = {
-        st.reshape: (reshape_twice, of_slots),
-        st.transpose: (transpose_twice,),
-        red.contract: (unit_labels,),
-        None: (past_elementwise, past_reduction, past_one_element),
-    }
-    rewrite(graph, rules)
+    rewrite(graph, RULES)

@@ -13,21 +13,16 @@ from __future__ import annotations
 
 from mlaot.ir import Dim, Graph, Node
 from mlaot.ir.dims import quotient
+from mlaot.ops import Op
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import regroup
 from mlaot.ops.kinds import is_view
 from mlaot.passes.base import pass_over
-from mlaot.passes.rewrite import rewrite
+from mlaot.passes.rewrite import Rule, rewrite
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 Shape = tuple[Dim, ...]
-
-
-@pass_over("graphs", after=("contract",))
-def split_batches(graph: Graph) -> None:
-    """Apply the rule of this file to every product."""
-    rewrite(graph, {red.contract: (split_batch,)})
 
 
 def split_batch(node: Node) -> Node | None:
@@ -99,3 +94,12 @@ def _refine(source: Shape, target: Shape) -> list[Shape] | None:
                 return None
             parts[axis] = (*parts[axis], step)
     return parts
+
+
+RULES: dict[Op | None, tuple[Rule, ...]] = {red.contract: (split_batch,)}
+
+
+@pass_over("graphs", after=("contract",))
+def split_batches(graph: Graph) -> None:
+    """Apply the rule of this file to every product."""
+    rewrite(graph, RULES)

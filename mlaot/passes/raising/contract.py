@@ -16,11 +16,12 @@ from string import ascii_lowercase
 
 from mlaot.ir import Graph, Node
 from mlaot.ir.types import bf16, f16
+from mlaot.ops import Op
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
-from mlaot.passes.rewrite import rewrite
+from mlaot.passes.rewrite import Rule, rewrite
 
 
 def sum_of_products(node: Node) -> Node | None:
@@ -113,14 +114,14 @@ def canonical_labels(node: Node) -> Node | None:
     return red.contract(operands[0][1], operands[1][1], spec=spec)
 
 
+RULES: dict[Op | None, tuple[Rule, ...]] = {
+    red.sum_: (sum_of_products, sum_of_sums, sum_of_multiples),
+    st.transpose: (transposed_result,),
+    red.contract: (absorb_transpose, canonical_labels),
+}
+
+
 @pass_over("graphs", after=("raise_tensors",))
 def contract(graph: Graph) -> None:
     """Apply the rules of this file to a fixed point."""
-    rewrite(
-        graph,
-        {
-            red.sum_: (sum_of_products, sum_of_sums, sum_of_multiples),
-            st.transpose: (transposed_result,),
-            red.contract: (absorb_transpose, canonical_labels),
-        },
-    )
+    rewrite(graph, RULES)

@@ -1,0 +1,49 @@
+"""Compile a graph of values for this machine, and import the module that comes out: ``compile``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mlaot.build.toolchain import compile_module, find_toolchain
+from mlaot.files import program_files, write
+from mlaot.frontend.scalar.declare import declare, topological
+from mlaot.generate import compile_model
+from mlaot.probe.beside import load_file
+from mlaot.schedule.machine import MACHINES
+from mlaot.settings.options import Options
+from mlaot.tune import machines_here
+
+NAME = "nn"
+
+
+def compile(
+    outputs: Any, *, inputs: Mapping[str, Any] | None = None, parameters: Any = None, **declaration: Any
+) -> ModuleType:
+    """Compile a graph of ``Value``s for this machine, and import it here; the arguments are those of ``declare``.
+
+    Without ``inputs`` the leaves labelled ``'input'`` are the vector ``x``, without ``parameters`` those labelled
+    ``'weight'`` and ``'bias'`` are the parameters ``p``, both in the order of their use. Needs a C compiler. Nothing is
+    kept on disk: what is to be kept, and to run elsewhere, is a project's model.
+    """
+    roots = outputs.values() if isinstance(outputs, Mapping) else [outputs]
+    roots = [v for root in roots for v in (root if isinstance(root, list | tuple) else [root])]
+    leaves = [v for v in topological([*roots, *filter(None, [declaration.get("loss")])]) if not v._prev]
+    if inputs is None:
+        labelled = [v for v in leaves if v._op == "input"]
+        inputs = {"x": labelled} if labelled else {}
+    if parameters is None:
+        parameters = [v for v in leaves if v._op in ("weight", "bias")]
+    declared = declare(outputs, inputs=inputs, parameters=parameters, **declaration)
+    toolchain = find_toolchain()
+    machines = machines_here(MACHINES, toolchain.command)
+    isas = tuple(dict.fromkeys((machines[0].name, machines[-1].name)))  # what every CPU runs, and the best of this one
+    program = compile_model(declared, NAME, Options(isas=isas))
+    with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
+        write(program_files(program), Path(folder))
+        library = Path(folder, f"{NAME}.abi3.so")
+        compile_module(Path(folder), NAME, isas, library, toolchain)
+        return load_file(NAME, library)
