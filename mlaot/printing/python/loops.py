@@ -197,7 +197,7 @@ def _loads(s: Statement) -> Iterator[Load]:
         if isinstance(x, Load):
             yield x
             stack.append(x.index)
-        elif isinstance(x, Call) and x.name != "select":
+        elif isinstance(x, Call) and x.name not in ("select", "splat_word"):
             stack += reversed(x.args)
 
 
