@@ -32,6 +32,7 @@ from mlaot.printing.python.spelling import index_text
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
 
+DOC = "a model compiled by mlaot to plain Python"
 BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {"set_input": "_set_input", "fit": "_fit"}
@@ -85,6 +86,7 @@ def render_python(program: Program) -> str:
     text = render(
         "python/module.py.j2",
         module=module.name,
+        module_doc=f"{module.name}: {DOC}.",
         repr=repr,
         number=int,
         version=repr(module.version) if module.version else "",
@@ -123,6 +125,11 @@ def render_python(program: Program) -> str:
     )
     check_names(module, text, public)
     return text
+
+
+def is_plain_python(text: bytes) -> bool:
+    """Whether a file is such a module."""
+    return DOC.encode() in text.partition(b"\n")[0]
 
 
 def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> None:

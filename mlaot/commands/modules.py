@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlaot.binding.python import is_plain_python
 from mlaot.binding.shared import is_runtime
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule
@@ -34,7 +35,9 @@ def modules_of(target: str, *, required: bool = False) -> Iterator[list[BuiltMod
         with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             with open_wheel(path) as wheel:
                 wheel.extractall(folder)
-                libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
+                names = sorted(wheel.namelist())
+                libraries = [n for n in names if n.endswith(SUFFIXES) and ".libs/" not in n]
+                libraries += [n for n in names if n.endswith(".py") and is_plain_python(wheel.read(n))]
             if required and not libraries:
                 raise MlaotError(f"{target} holds no extension module")
             modules = [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]

@@ -35,14 +35,16 @@ class Kernels:
 
 def python_kernels(program: Program) -> Kernels:
     """Return the functions of a program."""
-    functions = Functions(PYTHON, schedule=schedule, threads=False)
+    ends = ("", "_forward", "_backward")
+    taken = [f"{p.entry.name}{end}_{PYTHON.name}" for p in program.procedures for end in ends]
+    functions = Functions(PYTHON, taken, schedule, threads=False)
     parts = [
         (function, procedure.entry.doc)
         for procedure in program.procedures
         for function in entries(program.module, procedure, "", functions)
     ]
     spell = Speller()
-    kernels = [print_kernel(f.nest, f.name, f.dims, spell) for f in functions.kernels.values()]
+    kernels = [print_kernel(f.nest, f"_{f.name}", f.dims, spell) for f in functions.kernels.values()]
     entry_texts = {f.name: print_entry(f.nest, f.name, doc, spell) for f, doc in parts}
     return Kernels(definitions(spell.calls), kernels, entry_texts)
 
