@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import base64
 import json
-import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -109,7 +108,7 @@ def render_python(program: Program) -> str:
         constants=constants(module, fit),
         slots=[slot_text(slot) for slot in saved(module)],
         golden=[golden_text(module, extents, dims, call) for call in module.golden if call.entry not in BLOCKS],
-        info=textwrap.fill(json.dumps(describe(module)), 116).replace("\\", "\\\\"),
+        info=[repr(line) for line in lines_of(json.dumps(describe(module)), 108)],
         weights=weights_text(module.constants),
         initial=weights_text(module.initial),
         model_doc=model_doc(module),
@@ -246,8 +245,12 @@ def golden_text(module: ExtensionModule, extents: Extents, dims: dict[str, str],
 def weights_text(content: bytes | bytearray) -> str:
     """Return lines of base64, of whole cache lines."""
     padded = bytes(content).ljust(whole_lines(len(content)), b"\0")
-    text = base64.b64encode(padded).decode()
-    return "\n".join(text[i : i + 120] for i in range(0, len(text), 120))
+    return "\n".join(lines_of(base64.b64encode(padded).decode(), 120))
+
+
+def lines_of(text: str, width: int) -> list[str]:
+    """Return a long text cut into lines."""
+    return [text[i : i + width] for i in range(0, len(text), width)]
 
 
 def slots_of(module: ExtensionModule) -> tuple[str, ...]:

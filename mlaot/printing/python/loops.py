@@ -1,8 +1,9 @@
 """Nests as Python runs them: names that hold in a whole function, places in panels, loops over elements.
 
-A loop without loops inside reads its elements from slices, which takes half of the time of indexing them:
+A loop without loops inside reads its elements from slices, and a function what it reads often from lists, which
+together takes a quarter of the time:
 
-    for k in range(0, 64):                             for x0, x1 in zip(x[i * 64 : i * 64 + 64], w[j::10]):
+    for k in range(0, 64):                             for x0, x1 in zip(x[i * 64 : i * 64 + 64], w[j : j + 640 : 10]):
         acc = acc + x[i * 64 + k] * w[k * 10 + j]  =>      acc = acc + x0 * x1
 """
 
@@ -11,18 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mlaot.ir.dims import Dim, nonnegative, step_of
-from mlaot.nest.expressions import Array, Call, Expr, Index, Load, Var, map_parts, substitute, variables
+from mlaot.ir.dims import NOMINAL, Dim, names, nominal, nonnegative, step_of
+from mlaot.ir.dims import substitute as dim_values
+from mlaot.nest.expressions import Array, Call, Expr, Index, Load, Var, map_parts, subexpressions, substitute, variables
 from mlaot.nest.statements import (
     Assign,
     Body,
+    Choose,
     For,
     Let,
     Mutable,
     Nest,
+    Slice,
     Statement,
     Store,
     While,
+    arrays_of,
     bodies,
     bound_variables,
     expressions,
@@ -33,6 +38,8 @@ from mlaot.nest.statements import (
     written_arrays,
 )
 from mlaot.printing.python.panels import place_in_panels
+
+FEW = 8  # elements that are not worth a list
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,12 @@ class Elements:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of Python's: over ``elements``, and over a range unless their number is ``count``."""
+    """A loop of Python's over ``elements``, ``count`` of each array, and over a range if that ``has_range``."""
 
     loop: For
     elements: tuple[Elements, ...]
-    count: Dim | None
+    count: Dim
+    has_range: bool
     body: Body
 
 
@@ -133,45 +141,75 @@ def _free(name: str, known: set[str]) -> str:
     return free
 
 
+def lists_of(nest: Nest) -> set[str]:
+    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more often."""
+    reads: dict[str, int] = {}
+    refused = set(nest.written_arrays)
+    _count_reads(nest.body, 1, reads, refused)
+    return {
+        array.name
+        for array in nest.params
+        if array.name in reads and array.name not in refused and reads[array.name] >= max(nominal(array.size), FEW)
+    }
+
+
+def _count_reads(body: Body, times: int, reads: dict[str, int], refused: set[str]) -> None:
+    """Count the loads from each array; ``refused`` gets those of which no list can be made, or nobody knows how often."""
+    for s in body:
+        if isinstance(s, Slice | Choose):
+            refused |= {name for name in arrays_of((s,))}
+        loads = [load.array.name for x in expressions(s) for load in subexpressions(x) if isinstance(load, Load)]
+        for name in loads:
+            reads[name] = reads.get(name, 0) + times
+        if isinstance(s, While):
+            refused |= {*arrays_of(s.body), *loads}
+        rounds = times * max(_rounds(s), 1) if isinstance(s, For) else times
+        for inner in bodies(s):
+            _count_reads(inner, rounds, reads, refused)
+
+
+def _rounds(s: For) -> int:
+    """Estimate the rounds of a loop."""
+    if isinstance(s.low, Index) and isinstance(s.high, Index):
+        dims = names(s.low.value) | names(s.high.value)
+        low, high = (dim_values(x.value, dict.fromkeys(dims, NOMINAL)) for x in (s.low, s.high))
+        return (high - low) // s.step
+    return 1
+
+
 def loop_over_elements(s: For, nest: Nest) -> Loop:
     """Return the loop of Python's for one of a nest."""
-    if s.down or any(isinstance(inner, For | While) for inner in walk(s.body)):
-        return Loop(s, (), None, s.body)
-    written, params = written_arrays(s.body), {a.name for a in nest.params}
-    bound = {var.name for inner in walk(s.body) for var in bound_variables(inner)}
-    changed = bound | {inner.var.name for inner in walk(s.body) if isinstance(inner, Assign)}
-    names = {x.name for x in _variables(nest.body)}
-    can_start = isinstance(s.low, Index)  # an index takes polynomials
+    plain = Loop(s, (), 0, True, s.body)
+    if s.down or s.step != 1 or not isinstance(s.low, Index) or not isinstance(s.high, Index):
+        return plain
+    if any(isinstance(inner, For | While) for inner in walk(s.body)):
+        return plain
+    readable = {a.name for a in nest.params} - written_arrays(s.body)
+    changed = {var.name for inner in walk(s.body) for var in bound_variables(inner)}
+    changed |= {inner.var.name for inner in walk(s.body) if isinstance(inner, Assign)}
+    known = {x.name for x in _variables(nest.body)}
     elements: dict[Load, Elements] = {}
     body: list[Statement] = []
     for inner in s.body:
         for load in _loads(inner):
             step = _step(load.index, s.var.name)
-            can = load.array.name in params - written and not variables(load.index) & changed and can_start
+            can = load.array.name in readable and not variables(load.index) & changed
             if not can or not isinstance(step, int) or step <= 0 or load in elements:
                 continue
             is_bound = isinstance(inner, Let) and inner.value == load
-            var = inner.var if isinstance(inner, Let) and is_bound else Var(_unused(names), load.type)
-            names.add(var.name)
-            start = substitute(load.index, {s.var.name: s.low})
-            elements[load] = Elements(var, load.array, start, step * s.step)
+            var = inner.var if isinstance(inner, Let) and is_bound else Var(_unused(known), load.type)
+            known.add(var.name)
+            elements[load] = Elements(var, load.array, substitute(load.index, {s.var.name: s.low}), step)
         taken = {load: each.var for load, each in elements.items()}
         if isinstance(inner, Let | Mutable | Assign | Store):
             inner = replace(inner, **map_own_expressions(inner, lambda x: _replace_loads(x, taken)))
         if not (isinstance(inner, Let) and inner.value == inner.var):
             body.append(inner)
     if not elements:
-        return Loop(s, (), None, s.body)
-    return Loop(s, tuple(elements.values()), _count(s, tuple(body)), tuple(body))
-
-
-def _count(s: For, body: Body) -> Dim | None:
-    """Return how many rounds a loop has if that is all there is to know of it."""
-    if not isinstance(s.low, Index) or not isinstance(s.high, Index) or s.step != 1:
-        return None
+        return plain
     count = s.high.value + s.low.value * -1
     is_used = any(s.var.name in variables(x) for inner in walk(body) for x in expressions(inner))
-    return None if is_used or not nonnegative(count) else count
+    return Loop(s, tuple(elements.values()), count, is_used or not nonnegative(count), tuple(body))
 
 
 def _variables(body: Body) -> Iterator[Var]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from mlaot.nest.statements import Nest, Statement
-from mlaot.printing.python.loops import loop_over_elements, prepare
+from mlaot.printing.python.loops import lists_of, loop_over_elements, prepare
 from mlaot.printing.python.spelling import Speller
 from mlaot.printing.spelling import increment
 from mlaot.render import macros
@@ -16,13 +16,13 @@ from mlaot.render import macros
 def print_kernel(nest: Nest, name: str, dims: Iterable[str], spell: Speller) -> str:
     """Print the function of a nest, with ``dims`` behind its arrays."""
     nest = prepare(nest)
-    parameters = [*(array.name for array in nest.params), *dims]
-    return str(_macros(nest, spell).function(nest, name, parameters, docstring(nest.doc)))
+    parameters, lists = [*(array.name for array in nest.params), *dims], lists_of(nest)
+    return str(_macros(nest, spell).function(nest, name, parameters, docstring(nest.doc), lists))
 
 
 def print_entry(nest: Nest, name: str, doc: str, spell: Speller) -> str:
     """Print the function of an entry: of the memory that it works on, and of the dims."""
-    return str(_macros(nest, spell).function(nest, name, ["p", "dim"], docstring([doc])))
+    return str(_macros(nest, spell).function(nest, name, ["p", "dim"], docstring([doc]), ()))
 
 
 def docstring(lines: Sequence[str]) -> list[str]:

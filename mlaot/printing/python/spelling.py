@@ -136,6 +136,8 @@ class Speller:
     def operator(self, x: Call) -> tuple[str, int]:
         symbol, level = OPERATORS[x.name]
         a, b = x.args
+        if x.name == "add" and Index(0) in (a, b):
+            return self.bind(b if a == Index(0) else a)
         is_chain = level == COMPARISON  # Python would join two of them
         return f"{self.inside(a, level if is_chain else level - 1)} {symbol} {self.inside(b, level)}", level
 
@@ -236,27 +238,32 @@ class Speller:
 
     def targets(self, loop: Loop) -> str:
         """Return what a loop binds in each round."""
-        own = [loop.loop.var.name] if loop.count is None else []
+        own = [loop.loop.var.name] if loop.has_range else []
         return ", ".join([*own, *(each.var.name for each in loop.elements)])
 
     def iterables(self, loop: Loop) -> str:
-        """Return what a loop takes its rounds from: a range, and slices that may be longer; or the first one is not."""
-        own = [self.range(loop.loop)] if loop.count is None else []
-        counts = [loop.count, *[None] * len(loop.elements)]
-        parts = [*own, *(self.slice(each, count) for each, count in zip(loop.elements, counts, strict=False))]
+        """Return what a loop takes its rounds from: a range, and slices."""
+        own = [self.range(loop.loop)] if loop.has_range else []
+        parts = [*own, *(self.slice(each, loop.count) for each in loop.elements)]
         return parts[0] if len(parts) == 1 else f"zip({', '.join(parts)})"
 
     def range(self, loop: For) -> str:
         """Return the range of a loop."""
         if loop.down:
-            return f"range({self(loop.high)} - 1, {self.inside(loop.low, SUM)} - 1, -1)"
+            return f"range({self(arithmetic('sub', loop.high, 1))}, {self(arithmetic('sub', loop.low, 1))}, -1)"
         low = [] if loop.low == Index(0) and loop.step == 1 else [self(loop.low)]
         return f"range({', '.join([*low, self(loop.high), *([str(loop.step)] if loop.step != 1 else [])])})"
 
-    def slice(self, elements: Elements, count: Dim | None) -> str:
-        """Return the elements that a loop reads, from the first one to the last or to the array's end."""
-        end = "" if count is None else self(arithmetic("add", elements.start, Index(count * elements.step)))
-        return part(elements.array.name, self(elements.start), end, elements.step)
+    def slice(self, elements: Elements, count: Dim) -> str:
+        """Return the elements that a loop reads."""
+        end = arithmetic("add", elements.start, Index(count * elements.step))
+        if (elements.start, end, elements.step) == (Index(0), Index(elements.array.size), 1):
+            return elements.array.name
+        return part(elements.array.name, self(elements.start), self(end), elements.step)
+
+    def list(self, array: Array) -> str:
+        """Return the elements of an array as a list."""
+        return f"{part(array.name, '', self(Index(array.size)))}.tolist()"
 
     def invoke(self, s: Invoke) -> str:
         """Return the call of a function that also fills an array."""
