@@ -23,7 +23,7 @@ class Printed:
 
     def __init__(self, programs: Mapping[str, Program]) -> None:
         self.programs = dict(programs)
-        self.functions = {stem: functions_of(program) for stem, program in programs.items()}
+        self.functions: dict[str, dict[str, Any]] = {}
 
     def call(
         self,
@@ -51,6 +51,8 @@ class Printed:
         block = bytearray(state.state.tobytes().ljust(-(-state.state.size // 64) * 64, b"\0"))
         workspace = memoryview(bytearray(b"\xff" * evaluate_dim(ports.workspace, known)))
         p = [*read, *written, memoryview(block), constants, workspace]
+        if stem not in self.functions:
+            self.functions[stem] = functions_of(program)
         for suffix in ("_forward", "_backward") if ports.split else ("",):
             self.functions[stem][f"_{entry}{suffix}_python"](p, [known.get(d, 0) for d in program.module.dims])
         state.state[:] = np.frombuffer(block, np.uint8, state.state.size)

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlaot.ir.dims import Dim
-from mlaot.ir.dims import Expr as Polynomial
-from mlaot.ir.dims import Quotient
+from mlaot.ir.dims import Dim, Quotient, nonnegative
 from mlaot.ir.types import DTYPES
 from mlaot.nest.expressions import (
     HALVES,
@@ -97,7 +95,9 @@ class Speller:
         return f"{x.array.name}[{self(x.index)}]", ATOM
 
     def behind(self, array: Array, index: Expr) -> str:
-        """Return the elements of an array from one on."""
+        """Return the elements of an array from one on, which may lie before the first: others are read then."""
+        if isinstance(index, Index) and not nonnegative(index.value):
+            return self.function("_behind", [array.name, self(index)])[0]
         return part(array.name, self(index))
 
     def call(self, x: Call) -> tuple[str, int]:
