@@ -29,12 +29,10 @@ Use = Callable[[Program], Result]
 
 
 def generate(settings: Settings, project: Path, out: Path, *, python: bool = False) -> None:
-    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``; with ``python`` that as well."""
+    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``; with ``python`` also that."""
     if settings.runtime:
         write(runtime_files(settings.runtime), out / settings.runtime)
-    models = [
-        generate_module(settings, model, project, out / model.module, python=python) for model in settings.models
-    ]
+    models = [generate_module(settings, model, project, out / model.module, python=python) for model in settings.models]
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
 

@@ -43,7 +43,7 @@ class Printed:
         shapes = [[evaluate_dim(d, known) for d in port.shape] for port in ports.outputs]
         outputs = [
             np.full(shape, 0xFF, np.uint8).repeat(CALLER_DTYPES[port.dtype].itemsize).view(CALLER_DTYPES[port.dtype])
-            for port, shape in zip(ports.outputs, map(lambda s: int(np.prod(s)), shapes), strict=True)
+            for port, shape in zip(ports.outputs, (int(np.prod(shape)) for shape in shapes), strict=True)
         ]
         read = [memoryview(bytes(memory.tobytes())) for memory in arrays]
         written = [memory.reshape(-1).view(np.uint8).data for memory in outputs]

@@ -26,8 +26,8 @@ NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
 class Method:
     """A function of the module and of Model.
 
-    ``signature`` is what follows its object. ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE`` in templates/runtime/types.h. A method
-    ``is_entry`` where it calls the entry of its name.
+    ``signature``: what follows its object. ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE``
+    in templates/runtime/types.h. A method ``is_entry`` where it calls the entry of its name.
     """
 
     name: str
@@ -222,8 +222,8 @@ def session_methods() -> list[Method]:
     run = Method(
         "run",
         ", /, output_names, input_feed, run_options=None",
-        "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays of NumPy"
-        " where one of the inputs is. The options are not looked at.",
+        "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays of"
+        " NumPy where one of the inputs is. The options are not looked at.",
         (
             "def run(output_names: Sequence[str] | None, input_feed: Mapping[str, _Data], "
             "run_options: object = None) -> list[Any]: ...",

@@ -136,7 +136,9 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
     defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for name in public:
         if name in defined:
-            raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: the module in Python has that already")
+            raise MlaotError(
+                f"{module.name}: an entry cannot be called {name!r}: the module in Python has that already"
+            )
 
 
 def entry_text(extents: Extents, entry: Entry, dims: dict[str, str]) -> str:

@@ -42,8 +42,8 @@ SEPARATE_MODULE = "declare the model in a module that imports nothing of the pac
 def main(arguments: Sequence[str]) -> int:
     """Write the generated files of ``<project>`` to ``<out>``, and digests of the files read to ``<digests>``.
 
-    The SBOM gets these digests, too, by paths that do not depend on where the project lies. With ``--python`` the models
-    are written as plain Python, too.
+    The SBOM gets these digests, too, by paths that do not depend on where the project lies. With ``--python`` it writes
+    the models as plain Python, too.
     """
     python, arguments = arguments[0] == PYTHON, [path for path in arguments if path != PYTHON]
     project, out, *digest_files = map(Path, arguments)

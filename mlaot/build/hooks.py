@@ -6,7 +6,8 @@ project would otherwise write into ``[tool.scikit-build]``. An sdist carries the
 traces nothing.
 
 ``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler;
-that for the platform ``any`` holds plain Python. ``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this interpreter's.
+that for the platform ``any`` holds plain Python. ``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this
+interpreter's.
 """
 
 from __future__ import annotations
@@ -220,8 +221,8 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
 class Build(NamedTuple):
     """The arguments of a hook: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
 
-    ``platform`` is the target of zig or ``any``, or None if this machine's own compiler compiles. ``wait_for_trace`` blocks until
-    the child process has written the C; it is None if no child process runs.
+    ``platform`` is the target of zig, or ``any``, or None if this machine's own compiler compiles. ``wait_for_trace``
+    blocks until the child process has written the files; it is None if no child process runs.
     """
 
     settings: Settings
@@ -446,7 +447,7 @@ def generate_files(project: Path, settings: Settings) -> Path:
 def start_tracing(project: Path, settings: Settings, *, python: bool = False) -> Iterator[Callable[[], None]]:
     """Start a child process that traces the models, and yield a function that waits for it.
 
-    With ``python`` it writes them as plain Python, too. Leaving the context before it has ended kills the child process.
+    With ``python`` it writes them as plain Python, too. Leaving the context before it has ended kills it.
     """
     target = build_folder(project) / GENERATED.name
     for model in settings.models:

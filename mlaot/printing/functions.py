@@ -72,7 +72,7 @@ class RowsPart:
 class Functions:
     """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
 
-    ``schedule``: a function that schedules nests in place of that of machines. ``threads``: whether they may share work.
+    ``schedule``: a function that schedules nests in place of that of machines. ``threads``: whether these share work.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mlaot.ir.dims import NOMINAL, Dim, names, nominal, nonnegative, step_of
 from mlaot.ir.dims import substitute as dim_values
@@ -20,6 +21,7 @@ from mlaot.nest.statements import (
     Body,
     Choose,
     For,
+    Invoke,
     Let,
     Mutable,
     Nest,
@@ -83,20 +85,17 @@ def _rename(body: Body, known: set[str], values: Mapping[str, Expr]) -> Body:
     known, values = set(known), dict(values)
     result: list[Statement] = []
     for s in body:
-        s = replace(s, **map_own_expressions(s, lambda x: substitute(x, values)))
-        if isinstance(s, Assign) and s.var.name in values:
-            s = replace(s, var=values[s.var.name])
+        s = replace(s, **map_own_expressions(s, partial(substitute, values=values)))
+        if isinstance(s, Assign) and isinstance(other := values.get(s.var.name), Var):
+            s = replace(s, var=other)
         inside = dict(values)
-        for var in bound_names(s):
-            own = Var(_free(var.name, known), var.type)
-            if own != var:
-                s = replace(s, var=own)
-                inside[var.name] = own
-            else:
-                inside.pop(var.name, None)
+        if isinstance(s, Let | Mutable | Invoke | For):
+            own = Var(_free(s.var.name, known), s.var.type)
+            inside[s.var.name] = own
+            s = replace(s, var=own)
             if not isinstance(s, For):
                 known.add(own.name)
-        result.append(map_bodies(s, lambda inner: _rename(inner, known | {v.name for v in bound_names(s)}, inside)))
+        result.append(map_bodies(s, partial(_rename, known=known | {v.name for v in bound_names(s)}, values=inside)))
         if not isinstance(s, For):
             values = inside
     return tuple(result)
@@ -107,12 +106,12 @@ def _drop_copies(body: Body, mutable: set[str], values: Mapping[str, Expr]) -> B
     values = dict(values)
     result: list[Statement] = []
     for s in body:
-        s = replace(s, **map_own_expressions(s, lambda x: substitute(x, values)))
+        s = replace(s, **map_own_expressions(s, partial(substitute, values=values)))
         original = _original(s.value) if isinstance(s, Let) else None
         if isinstance(s, Let) and original is not None and original.name not in mutable:
             values[s.var.name] = Var(original.name, s.var.type)
         else:
-            result.append(map_bodies(s, lambda inner: _drop_copies(inner, mutable, values)))
+            result.append(map_bodies(s, partial(_drop_copies, mutable=mutable, values=values)))
     return tuple(result)
 
 
@@ -142,7 +141,7 @@ def _free(name: str, known: set[str]) -> str:
 
 
 def lists_of(nest: Nest) -> set[str]:
-    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more often."""
+    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more."""
     reads: dict[str, int] = {}
     refused = set(nest.written_arrays)
     _count_reads(nest.body, 1, reads, refused)
@@ -154,10 +153,10 @@ def lists_of(nest: Nest) -> set[str]:
 
 
 def _count_reads(body: Body, times: int, reads: dict[str, int], refused: set[str]) -> None:
-    """Count the loads from each array; ``refused`` gets those of which no list can be made, or nobody knows how often."""
+    """Count the loads from each array; ``refused`` gets those that cannot be lists, or are read nobody knows how often."""
     for s in body:
         if isinstance(s, Slice | Choose):
-            refused |= {name for name in arrays_of((s,))}
+            refused |= set(arrays_of((s,)))
         loads = [load.array.name for x in expressions(s) for load in subexpressions(x) if isinstance(load, Load)]
         for name in loads:
             reads[name] = reads.get(name, 0) + times
@@ -202,7 +201,7 @@ def loop_over_elements(s: For, nest: Nest) -> Loop:
             elements[load] = Elements(var, load.array, substitute(load.index, {s.var.name: s.low}), step)
         taken = {load: each.var for load, each in elements.items()}
         if isinstance(inner, Let | Mutable | Assign | Store):
-            inner = replace(inner, **map_own_expressions(inner, lambda x: _replace_loads(x, taken)))
+            inner = replace(inner, **map_own_expressions(inner, partial(_replace_loads, taken=taken)))
         if not (isinstance(inner, Let) and inner.value == inner.var):
             body.append(inner)
     if not elements:

@@ -1,6 +1,6 @@
 """Where elements of a matrix in panels lie: what the schedule of a machine resolves for its vectors.
 
-    w[k * 50 + j, panels of 16]    =>    w[j // 16 * 1024 + k * 16 + j % 16]
+w[k * 50 + j, panels of 16]    =>    w[j // 16 * 1024 + k * 16 + j % 16]
 """
 
 from __future__ import annotations

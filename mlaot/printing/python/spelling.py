@@ -48,6 +48,7 @@ WRAPPED = (
 )
 OF_MATH = ("tanh", "erf", "erfc", "atan", "atan2", "asinh", "hypot", "copysign")  # refuse no number
 OF_DTYPE = ("nextafter",)  # differ from one dtype of floats to the other
+BUILTINS = {"least": "min", "most": "max"}  # of indices
 SAME_FUNCTION = {"dot4_pairs": "dot4"}  # one may be faster where machines have it
 
 
@@ -106,8 +107,10 @@ class Speller:
             return self.bind(x.args[0])
         if x.name == "cast":
             return self.cast(x.args[0], x.type.dtype)
-        if x.name in ("bitcast", "convert"):
-            return getattr(self, x.name)(x.args[0], x.type.dtype)
+        if x.name == "bitcast":
+            return self.bitcast(x.args[0], x.type.dtype)
+        if x.name == "convert":
+            return self.convert(x.args[0], x.type.dtype)
         if x.name == "select":
             condition, a, b = (self.inside(arg, CHOICE) for arg in x.args)
             return f"{a} if {condition} else {b}", CHOICE
@@ -160,7 +163,7 @@ class Speller:
             return self.function(f"_{x.name}", args)
         if dtype == "index" or DTYPES[dtype].kind in "iu":
             if x.name in ("least", "most", "max", "min"):
-                return f"{ {'least': 'min', 'most': 'max'}.get(x.name, x.name)}({', '.join(args)})", ATOM
+                return f"{BUILTINS.get(x.name, x.name)}({', '.join(args)})", ATOM
             return self.function(f"_{SAME_FUNCTION.get(x.name, x.name)}_integer", self.with_bits(x, args))
         if dtype == "bool":
             assert x.name in ("max", "min", "is_equal"), f"bug in mlaot: {x.name} of truth values"
@@ -226,7 +229,9 @@ class Speller:
             source = f"u{8 * DTYPES[source].itemsize}"
         if is_float(target):
             unsigned = f"u{8 * DTYPES[target].itemsize}"
-            return self.function(f"_{target}_of_bits", [text if source == unsigned else self.wrap(text, level, unsigned)[0]])
+            return self.function(
+                f"_{target}_of_bits", [text if source == unsigned else self.wrap(text, level, unsigned)[0]]
+            )
         kind = "u16" if source in HALVES else source
         wanted = "u16" if target in HALVES else target
         return (text, level) if kind == wanted else self.wrap(text, level, wanted)
@@ -243,25 +248,25 @@ class Speller:
 
     def iterables(self, loop: Loop) -> str:
         """Return what a loop takes its rounds from: a range, and slices."""
-        own = [self.range(loop.loop)] if loop.has_range else []
-        parts = [*own, *(self.slice(each, loop.count) for each in loop.elements)]
+        own = [self.range_of(loop.loop)] if loop.has_range else []
+        parts = [*own, *(self.slice_of(each, loop.count) for each in loop.elements)]
         return parts[0] if len(parts) == 1 else f"zip({', '.join(parts)})"
 
-    def range(self, loop: For) -> str:
+    def range_of(self, loop: For) -> str:
         """Return the range of a loop."""
         if loop.down:
             return f"range({self(arithmetic('sub', loop.high, 1))}, {self(arithmetic('sub', loop.low, 1))}, -1)"
         low = [] if loop.low == Index(0) and loop.step == 1 else [self(loop.low)]
         return f"range({', '.join([*low, self(loop.high), *([str(loop.step)] if loop.step != 1 else [])])})"
 
-    def slice(self, elements: Elements, count: Dim) -> str:
+    def slice_of(self, elements: Elements, count: Dim) -> str:
         """Return the elements that a loop reads."""
         end = arithmetic("add", elements.start, Index(count * elements.step))
         if (elements.start, end, elements.step) == (Index(0), Index(elements.array.size), 1):
             return elements.array.name
         return part(elements.array.name, self(elements.start), self(end), elements.step)
 
-    def list(self, array: Array) -> str:
+    def as_list(self, array: Array) -> str:
         """Return the elements of an array as a list."""
         return f"{part(array.name, '', self(Index(array.size)))}.tolist()"
 
@@ -277,7 +282,8 @@ class Speller:
     def point(self, s: Point) -> str:
         """Return an array of an entry as elements of its dtype."""
         end = s.offset + s.array.size * DTYPES[s.array.dtype].itemsize
-        return f'{part(f"p[{s.pointer}]", index_text(s.offset)[0], index_text(end)[0])}.cast("{FORMATS[s.array.dtype]}")'
+        memory = part(f"p[{s.pointer}]", index_text(s.offset)[0], index_text(end)[0])
+        return f'{memory}.cast("{FORMATS[s.array.dtype]}")'
 
     def passed(self, s: Run) -> list[str]:
         """Return the arguments of a call."""
