@@ -28,10 +28,10 @@ from mlaot.lower.program import Entry, ExtensionModule, Golden, Port, Program, S
 from mlaot.printing.python.file import python_kernels
 from mlaot.printing.python.printer import docstring
 from mlaot.printing.python.spelling import index_text
+from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
 
-DOC = "a model compiled by mlaot to plain Python"
 BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {"set_input": "_set_input", "fit": "_fit"}
@@ -85,7 +85,7 @@ def render_python(program: Program) -> str:
     text = render(
         "python/module.py.j2",
         module=module.name,
-        module_doc=f"{module.name}: {DOC}.",
+        module_doc=f"{module.name}: {PLAIN_PYTHON}.",
         repr=repr,
         number=int,
         version=repr(module.version) if module.version else "",
@@ -124,11 +124,6 @@ def render_python(program: Program) -> str:
     )
     check_names(module, text, public)
     return text
-
-
-def is_plain_python(text: bytes) -> bool:
-    """Whether a file is such a module."""
-    return DOC.encode() in text.partition(b"\n")[0]
 
 
 def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from mlaot.build.replay import replay, replay_file
 from mlaot.build.sbom import read_metadata
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.printing.c_files import library_place, public_files
-from mlaot.printing.python.file import PYTHON
+from mlaot.schedule.machine import PYTHON
 from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlaot.build.toolchain import CompilerInfo
 from mlaot.checked_json import read_json
-from mlaot.printing.python.file import PYTHON
+from mlaot.schedule.machine import PYTHON
 from mlaot.settings import METADATA, SOURCES, ModelSettings
 
 Data = dict[str, Any]

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlaot.binding.python import is_plain_python
 from mlaot.binding.shared import is_runtime
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule
-from mlaot.probe.beside import SUFFIXES
+from mlaot.probe.beside import SUFFIXES, is_plain_python
 
 # Errors of reading an archive that is no archive, encrypted, or packed in a way that Python does not know.
 DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError, OverflowError)

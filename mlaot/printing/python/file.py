@@ -14,9 +14,7 @@ from mlaot.printing.python.printer import print_entry, print_kernel
 from mlaot.printing.python.spelling import Speller
 from mlaot.schedule.blocks import resolve_row_choices
 from mlaot.schedule.collapse import collapse
-from mlaot.schedule.machine import Machine
-
-PYTHON = Machine("python", 8, 1, deterministic=True)  # one number at a time
+from mlaot.schedule.machine import PYTHON, Machine
 
 
 @dataclass(frozen=True)
