@@ -153,7 +153,7 @@ def lists_of(nest: Nest) -> set[str]:
 
 
 def _count_reads(body: Body, times: int, reads: dict[str, int], refused: set[str]) -> None:
-    """Count the loads from each array; ``refused`` gets those that cannot be lists, or are read nobody knows how often."""
+    """Count the loads from each array; ``refused`` gets those that cannot be lists, or are read who knows how often."""
     for s in body:
         if isinstance(s, Slice | Choose):
             refused |= set(arrays_of((s,)))
