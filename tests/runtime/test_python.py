@@ -97,30 +97,33 @@ m.forward(array.array("d", [0, 1])); m.forward(array.array("f", [0, 1])); m.forw
 m.forward(np.zeros((2, 2))); m.forward(np.ones((3, 2))[::-1]); m.forward(np.zeros((2, 2), "f")); m.forward([1.5] * 6)
 m.forward(np.zeros((2, 2), ">f8")); m.forward(np.zeros((2, 2), int)); m.forward(np.zeros((0, 2)))
 m.forward(np.asfortranarray(np.arange(6.0).reshape(3, 2))); m.forward(np.zeros(2, complex)); m.forward([[10**400, 1]])
-m.forward([[math.nan, 1]]); m.forward(np.broadcast_to(np.zeros(2), (2**40, 2)))
-m.forward(X, out=3); m.forward(X, out=np.zeros(2)); m.forward(X, out=np.zeros(3, "f")); m.forward(X, out=bytes(24))
+m.forward([[math.nan, 1]]); m.forward(np.broadcast_to(np.zeros(2), (2**40, 2))); m.forward(X, out=3)
+m.forward(X, out=np.zeros(2)); m.forward(X, out=np.zeros(3, "f")); m.forward(X, out=bytes(24))
 (out := np.zeros(3)) is m.forward(X, out=out), out; m.forward(X, out=np.zeros(6)[::2]); m.forward(X, out=None)
 m.loss(P, L); m.loss(P, [3] * 11); m.loss([0] * 6, -1); m.loss(P, np.array(L)); m.loss(P, np.array(L, "i4"))
-m.loss(X, [1, 0, 1]); m.loss(X, [1]); m.loss(X); m.loss(np.zeros((0, 2)), [])
-m.train_step(X, [1, 0, 1], lr="a"); m.train_step(X, [1, 0, 1], 0.1); m.train_step(label=L, x=P); m.train_step(P, L, 1e300)
+m.loss(X, [1, 0, 1]); m.loss(X, [1]); m.loss(X); m.loss(np.zeros((0, 2)), []); m.train_step(X, [1, 0, 1], lr="a")
+m.train_step(X, [1, 0, 1], 0.1); m.train_step(label=L, x=P); m.train_step(P, L, 1e300)
 m.fit(X, [1, 0, 1], batch=2, epochs=3, seed=5); m.fit(P, L, 0.05, batch=4, epochs=2); m.fit(P, L, 0.05, batch=1)
-m.fit(X, [1, 0, 1], batch=0); m.fit(X, [1, 0, 1], batch=1.5); m.fit(X, [1, 0, 1], shuffle=1); m.fit(X, [1, 0, 1], seed=-1)
-m.fit(X, [1, 0, 1], callback=1); m.fit(X, [1, 0]); m.fit([], []); m.fit(X, [1, 0, 1], epochs=2**62); m.fit(P, [3] * 11)
-(log := []), m.fit(P, L, 0.01, batch=4, epochs=2, callback=lambda *about: log.append(about)), [about[0] for about in log][-1]
-dict(m.parameters); dict(m.gradients); m.flat_parameters.shape; m.flat_gradients.dtype; m.data(0); m.grad(1); m.data(-1)
-m.parameters["x"]; m.nothing; m.Model(1); m.Array(); m.set_threads("a"); m.set_threads(-1); m.set_threads(1); m.__version__
-type("X", (m.Model,), {}); type("X", (m.Array,), {}); m.info()["entries"]; sorted(m.info()); list(m.selftest().values())[0] <= 1
-m.set_input(X); m.set_input(X, [1, 0, 1]); m.set_input(P, L); m.forward(); m.loss(); m.backward(); dict(m.gradients)
-m.backward(); dict(m.gradients); m.update(lr=0.1); m.update(0.1, 2); m.zero_grad(); dict(m.gradients); m.Model().backward()
-m.load("no/such/file"); m.save("no/such/file"); m.save("/"); m.load(__file__); m.Model().__setstate__(b"abc")
+m.fit(X, [1, 0, 1], batch=0); m.fit(X, [1, 0, 1], batch=1.5); m.fit(X, [1, 0, 1], shuffle=1)
+m.fit(X, [1, 0, 1], seed=-1); m.fit(X, [1, 0, 1], callback=1); m.fit(X, [1, 0]); m.fit([], [])
+m.fit(X, [1, 0, 1], epochs=2**62); m.fit(P, [3] * 11)
+(log := []); m.fit(P, L, 0.01, batch=4, epochs=2, callback=lambda *about: log.append(about)); log[-1]
+dict(m.parameters); dict(m.gradients); m.flat_parameters.shape; m.flat_gradients.dtype; m.data(0); m.grad(1)
+m.data(-1); m.parameters["x"]; m.nothing; m.Model(1); m.Array(); m.set_threads("a"); m.set_threads(-1)
+m.set_threads(1); m.__version__; type("X", (m.Model,), {}); type("X", (m.Array,), {}); m.info()["entries"]
+sorted(m.info()); list(m.selftest().values())[0] <= 1; m.set_input(X); m.set_input(X, [1, 0, 1]); m.set_input(P, L)
+m.forward(); m.loss(); m.backward(); dict(m.gradients); m.backward(); dict(m.gradients); m.update(lr=0.1)
+m.update(0.1, 2); m.zero_grad(); dict(m.gradients); m.Model().backward(); m.load("no/such/file")
+m.save("no/such/file"); m.save("/"); m.load(__file__); m.Model().__setstate__(b"abc")
 (kept := m.Model()).train_step(P, L), pickle.loads(pickle.dumps(kept)).loss(P, L), copy.copy(kept).loss(P, L)
-sorted(n for n in dir(m) if n[0] != "_"); m.forward.__name__; m.Model.__doc__; str(__import__("inspect").signature(m.fit))
-(a := m.forward(X)); (p := m.parameters["layers.0.neurons.w"]); len(p); p[0]; p[0, 1]; p[:, 1]; p[1:3, ::-1]; p[..., 0]
-p[4]; p[0, 9]; p["x"]; p[1.0]; p[..., ...]; p[0, 0, 0]; p[()]; p.item(); float(p); bool(p[:1, :1]); repr(p[0]); p.nbytes
-p.__setitem__(0, 9); p; p.__setitem__(slice(None), p[::-1]); p; p.__setitem__(0, [1]); p.__setitem__(0, "x"); p
-p.__setitem__((slice(None), 0), np.array([1.0])); p; p.__setitem__(..., 10**400); np.asarray(p); bytes(p) == np.asarray(p).tobytes()
-np.asarray(p).__setitem__((0, 0), 5); p[0, 0]; copy.deepcopy(p); m.Array._restore("float32", (2,), b"123"); m.forward(p[:2, :2])
-p[0].__delitem__(0); len(p[0, :1][...]); p.__dlpack_device__(); m.Array._restore("float32", (2,), bytes(8)); list(p[0])
+sorted(n for n in dir(m) if n[0] != "_"); m.forward.__name__; m.Model.__doc__
+str(__import__("inspect").signature(m.fit)); (a := m.forward(X)); (p := m.parameters["layers.0.neurons.w"]); len(p)
+p[0]; p[0, 1]; p[:, 1]; p[1:3, ::-1]; p[..., 0]; p[4]; p[0, 9]; p["x"]; p[1.0]; p[..., ...]; p[0, 0, 0]; p[()]
+p.item(); float(p); bool(p[:1, :1]); repr(p[0]); p.nbytes; p.__setitem__(0, 9); p; p.__setitem__(slice(None), p[::-1])
+p; p.__setitem__(0, [1]); p.__setitem__(0, "x"); p; p.__setitem__((slice(None), 0), np.array([1.0])); p
+p.__setitem__(..., 10**400); np.asarray(p); bytes(p) == np.asarray(p).tobytes(); np.asarray(p).__setitem__((0, 0), 5)
+p[0, 0]; copy.deepcopy(p); m.Array._restore("float32", (2,), b"123"); m.forward(p[:2, :2]); p[0].__delitem__(0)
+len(p[0, :1][...]); p.__dlpack_device__(); m.Array._restore("float32", (2,), bytes(8)); list(p[0])
 """
 
 
