@@ -201,9 +201,8 @@ def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
     if has_gradients(module):
         region = flat_region(module)
         dtype = str(region["dtype"]).lower()
-        start, count = int(region["parameters_at"]), int(region["count"])
-        result |= {"_FLAT_DTYPE": repr(dtype), "_FLAT_COUNT": count, "_PARAMETERS_AT": start}
-        result |= {"_GRADIENTS_AT": region["gradients_at"], "_REST_AT": start + count * DTYPES[dtype].itemsize}
+        result |= {"_FLAT_DTYPE": repr(dtype), "_FLAT_COUNT": region["count"]}
+        result |= {"_PARAMETERS_AT": region["parameters_at"], "_GRADIENTS_AT": region["gradients_at"]}
     if scalar_offsets(module):
         result |= {"_SCALARS": len(scalar_offsets(module)), "_SCALAR_RUNS": tuple(scalar_runs(module))}
     if fit is not None and not fit.refusal:
