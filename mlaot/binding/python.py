@@ -34,7 +34,7 @@ from mlaot.schedule.machine import whole_lines
 
 BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
 # What serves the methods that are no entries; of the others the line of their body.
-SERVERS = {"set_input": "_set_input", "fit": "_fit"}
+SERVERS = {"set_input": "_set_input", "fit": "_fit", "run": "_run_session"}
 BODIES = {
     "backward": "_backward(self)",
     "zero_grad": "_zero_grad(self)",
@@ -43,7 +43,6 @@ BODIES = {
     "set_threads": "return _set_threads(n)",
     "data": "return _scalar(self, i, _PARAMETERS_AT)",
     "grad": "return _scalar(self, i, _GRADIENTS_AT)",
-    "run": "return _run_session(self, (output_names, input_feed), {})",
     "get_inputs": "return _described(_SESSION_INPUTS)",
     "get_outputs": "return _described(_SESSION_OUTPUTS)",
     "get_providers": 'return ["CPUExecutionProvider"]',
@@ -220,7 +219,7 @@ def session_constants(module: ExtensionModule) -> dict[str, object]:
     result: dict[str, object] = {}
     for kind, ports in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
         result[f"_FILE_{kind}"] = tuple(names[port.name] for port in ports)
-        result[f"_SESSION_{kind}"] = repr(json.dumps(onnx_ports(ports, names)))
+        result[f"_SESSION_{kind}"] = repr(onnx_ports(ports, names))
     return result
 
 

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mlaot
+from mlaot import nn, optim
 from mlaot.files import python_files, write
 from mlaot.generate import compile_model
 from mlaot.micrograd import MLP, Bytes, Label, Value, cross_entropy, declare
+from mlaot.onnx import load as load_onnx
 from mlaot.probe.beside import load_file
 from mlaot.settings.options import Options
 
@@ -26,14 +29,46 @@ from .. import projects
 
 Pair = tuple[ModuleType, ModuleType]
 X = [[0, 1], [1, 1], [1, 0]]
+BATCH = mlaot.dim("batch")
 IMAGES = [[3 * i % 17, 5, i, 2 * i % 17, 0, 16] for i in range(11)]
 LABELS = [i % 3 for i in range(11)]
 # Words of calls: the module, its models, arrays of it; results of some calls are kept under names.
 WORDS = {"np": np, "array": array, "copy": copy, "math": math, "pickle": pickle, "X": X, "P": IMAGES, "L": LABELS}
 
 
+class Reader(nn.Module):  # type: ignore[misc]
+    """A network of words: every kind of layer that keeps something, draws or loops."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.words = nn.Embedding(7, 4, rng=rng)
+        self.lstm = nn.LSTM(4, 3, batch_first=True, rng=rng)
+        self.norm = nn.BatchNorm1d(3)
+        self.drop = nn.Dropout(0.25)
+        self.out = nn.Linear(3, 2, rng=rng)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.drop(self.norm(self.lstm(self.words(x))[0][:, -1])))
+
+
+def reader() -> Any:
+    net = Reader(np.random.default_rng(3))
+    adam = optim.AdamW(lr=0.02, schedule=optim.cosine_annealing_lr(20), clip_grad_norm=1.0)
+
+    def loss(scores, kind):  # type: ignore[no-untyped-def]
+        return nn.functional.cross_entropy(scores, kind)
+
+    def read(x):  # type: ignore[no-untyped-def]
+        return net(x)
+
+    for function, types in ((loss, {"kind": mlaot.i64[BATCH]}), (read, {"x": mlaot.i64[BATCH, 5]})):
+        function.__annotations__.update(types)
+    return mlaot.model(loss=loss, optimizer=adam, parameters=net)(read)
+
+
 def declared(name: str) -> Any:
     """A network of two inputs and float64 that learns numbers, or of six bytes and float32 that learns labels."""
+    if name == "words":
+        return reader()
     state = random.getstate()
     random.seed(4)
     net = MLP(2, [3, 1]) if name == "numbers" else MLP(6, [4, 3])
@@ -52,7 +87,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """The compiled module of each network, and the one in plain Python."""
     folder = tmp_path_factory.mktemp("python")
     found = {}
-    for name in ("numbers", "labels"):
+    for name in ("numbers", "labels", "words"):
         compiled = projects.load(projects.build_module(declared(name), name, folder / "c", ("base",), golden=True))
         program = compile_model(declared(name), f"{name}.nn", Options(isas=("base",)), golden=True)
         write(python_files(program), folder / name)
@@ -135,6 +170,47 @@ def test_both_modules_answer_alike(name: str, pairs: dict[str, Pair]) -> None:
         if call.strip():
             expected, found = (answer(m, call, own) for m, own in zip((compiled, plain), names, strict=True))
             assert found == near(expected), call
+
+
+def test_optimizers_buffers_and_draws(pairs: dict[str, Pair], tmp_path: Path) -> None:
+    """Dropout draws alike; statistics, moments and the step of the schedule go on as they do compiled."""
+    words, kinds = np.arange(40).reshape(8, 5) * 3 % 7, np.arange(8) % 2
+    models = [module.Model() for module in pairs["words"]]
+    for step in range(4):
+        expected, found = (model.train_step(words, kinds) for model in models)
+        assert found == pytest.approx(expected, rel=1e-4), step
+    compiled, plain = models
+    assert [model.fit(words, kinds, batch=4, seed=1) for model in models[1:]] == near(
+        [compiled.fit(words, kinds, batch=4, seed=1)]
+    )
+    for name, array_ in compiled.buffers.items():
+        np.testing.assert_allclose(plain.buffers[name].tolist(), array_.tolist(), rtol=1e-4, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(plain.forward(words).tolist(), compiled.forward(words).tolist(), rtol=1e-3, atol=1e-5)
+    plain.save(tmp_path / "w")
+    compiled.load(tmp_path / "w")
+    assert compiled.train_step(words, kinds) == pytest.approx(plain.train_step(words, kinds), rel=1e-4)
+    with pytest.raises(ValueError, match=r"forward: x\[1, 2\]: expected values from .* to 6, got 9"):
+        plain.forward([[0] * 5, [0, 0, 9, 0, 0]])
+
+
+def test_a_session_of_an_onnx_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    ports = [onnx.helper.make_tensor_value_info(f"{name}.0", onnx.TensorProto.FLOAT, ["N", 2]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Abs", ["x.0"], ["y.0"])], "g", ports[:1], ports[1:])
+    opset = [onnx.helper.make_opsetid("", 20)]
+    (tmp_path / "abs.onnx").write_bytes(onnx.helper.make_model(graph, opset_imports=opset).SerializeToString())
+    program = compile_model(load_onnx(tmp_path / "abs.onnx"), "abs.nn", Options(isas=("base",)))
+    write(python_files(program), tmp_path)
+    session = load_file("abs.nn", tmp_path / "nn.py").InferenceSession("abs.onnx")
+    assert [vars(port) for port in session.get_inputs()] == [
+        {"name": "x.0", "shape": ["N", 2], "type": "tensor(float)"}
+    ]
+    (found,) = session.run(None, {"x.0": np.array([[-1, 2]], np.float32)})
+    assert isinstance(found, np.ndarray) and found.tolist() == [[1, 2]]
+    with pytest.raises(ValueError, match=r"no value for the input 'x\.0'"):
+        session.run(["y.0"], {})
+    with pytest.raises(TypeError, match=r"run\(\) is missing the argument 'input_feed'"):
+        session.run(None)
 
 
 def test_what_a_module_is_and_is_not(pairs: dict[str, Pair]) -> None:
