@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlaot.binding.interface import render_interface
+from mlaot.binding.python import render_python
 from mlaot.binding.shared import render_runtime
 from mlaot.binding.weights import DIGEST_BYTES
 from mlaot.errors import writing
@@ -25,6 +26,11 @@ def program_files(program: Program) -> Files:
     kernels = {f"{module.stem}_{isa}.c": kernels_file(program, module.prefix, MACHINES[isa]) for isa in module.isas}
     interface = render_interface(module)
     return {**interface, **kernels, METADATA: metadata_text(program, weights_of(interface, module.stem))}
+
+
+def python_files(program: Program) -> Files:
+    """Render one module as plain Python."""
+    return {f"{program.module.stem}.py": render_python(program)}
 
 
 def runtime_files(name: str) -> Files:

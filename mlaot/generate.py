@@ -5,13 +5,13 @@ settings --open_model--> declaration --trace--> Traced --passes--> Module --lowe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlaot import passes
-from mlaot.files import program_files, runtime_files, write
+from mlaot.files import Files, program_files, python_files, runtime_files, write
 from mlaot.isolation import pause_collection
 from mlaot.loading import open_model, trace
 from mlaot.lower.lower import lower
@@ -28,22 +28,34 @@ Result = TypeVar("Result")
 Use = Callable[[Program], Result]
 
 
-def generate(settings: Settings, project: Path, out: Path) -> None:
-    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``."""
+def generate(settings: Settings, project: Path, out: Path, *, python: bool = False) -> None:
+    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``; with ``python`` also that."""
     if settings.runtime:
         write(runtime_files(settings.runtime), out / settings.runtime)
-    models = [generate_module(settings, model, project, out / model.module) for model in settings.models]
+    models = [generate_module(settings, model, project, out / model.module, python=python) for model in settings.models]
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
 
-def generate_module(settings: Settings, model: ModelSettings, project: Path, out: Path) -> ModelSettings:
+def generate_module(
+    settings: Settings, model: ModelSettings, project: Path, out: Path, *, python: bool = False
+) -> ModelSettings:
     """Write the files of one model into ``out``; return the model with ``weights`` as they were placed."""
-    files = compile_for(settings, model, program_files, read_tuned(project), golden=True)
+
+    def files_of(program: Program) -> Files:
+        return {**program_files(program), **(python_files(program) if python else {})}
+
+    files = compile_for(settings, model, files_of, read_tuned(project), golden=True)
     write(files | flag_files(model, settings.isas), out)
     report_files(settings, model, files)
-    for name in {WEIGHTS, model.weights_file} - files.keys():  # left by a build with another place of the weights
+    for name in {WEIGHTS, model.weights_file, f"{model.stem}.py"} - files.keys():  # left by a build of another kind
         (out / name).unlink(missing_ok=True)
     return replace(model, weights="file" if model.weights_file in files else "inside")
+
+
+def generate_python(settings: Settings, models: Iterable[ModelSettings], out: Path) -> None:
+    """Write models as plain Python into ``out``, each where its package has it: ``digits/nn.py``."""
+    for model in models:
+        write(compile_for(settings, model, python_files, golden=True), out.joinpath(*model.package.split(".")))
 
 
 def compile_for(

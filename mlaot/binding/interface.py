@@ -135,6 +135,7 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
         **context,
         **tables(module, fit, weights),
         methods=functions,
+        c_text=c_text,
     )
     has_library = module.options.c_library
     library = render_library(module, context | tables(alone(module), None, weights)) if has_library else {}

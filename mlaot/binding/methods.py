@@ -26,8 +26,8 @@ NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
 class Method:
     """A function of the module and of Model.
 
-    ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE`` in templates/runtime/types.h. A method
-    ``is_entry`` where it calls the entry of its name.
+    ``signature``: what follows its object. ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE``
+    in templates/runtime/types.h. A method ``is_entry`` where it calls the entry of its name.
     """
 
     name: str
@@ -108,7 +108,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
     if len(lines) > 1:
         documented = tuple(text for line in documented for text in (["@overload", line] if line[0] == "d" else [line]))
     tail = ", *, out=None" if takes_out else ""
-    doc = c_text("\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text))
+    doc = "\n\n".join(text for text in (entry.doc, types, "\n".join(ranges)) if text)
     signature = f", /, {optional}{tail}" if optional else ", /" + tail
     return Method(entry.name, signature, doc, documented, "FAST", is_entry=True)
 
@@ -214,7 +214,7 @@ def fit_method(fit: Fit) -> Method:
         "callback: Callable[[int, int, float], object] | None = None) -> float: ..."
     )
     signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
-    return Method("fit", signature, c_text(doc), (line,), "FAST")
+    return Method("fit", signature, doc, (line,), "FAST")
 
 
 def session_methods() -> list[Method]:
@@ -222,10 +222,8 @@ def session_methods() -> list[Method]:
     run = Method(
         "run",
         ", /, output_names, input_feed, run_options=None",
-        c_text(
-            "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays"
-            " of NumPy where one of the inputs is. The options are not looked at."
-        ),
+        "The outputs of these names (None: all) as a list, for inputs by their names in the file. They are arrays of"
+        " NumPy where one of the inputs is. The options are not looked at.",
         (
             "def run(output_names: Sequence[str] | None, input_feed: Mapping[str, _Data], "
             "run_options: object = None) -> list[Any]: ...",

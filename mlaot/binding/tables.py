@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from mlaot.binding.extents import Extents, shown
@@ -47,17 +47,18 @@ def session(module: ExtensionModule) -> dict[str, object]:
         return {}
     (entry,) = (entry for entry in module.entries if entry.name == "forward")
 
-    def described(ports: Iterable[Port]) -> list[str]:
-        ports_json = [
-            {"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports
-        ]
-        return c_lines(json.dumps(ports_json))
-
     return {
         "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.results)],
-        "inputs": "\n    ".join(described(entry.inputs)),
-        "outputs": "\n    ".join(described(entry.results)),
+        "inputs": "\n    ".join(c_lines(onnx_ports(entry.inputs, names))),
+        "outputs": "\n    ".join(c_lines(onnx_ports(entry.results, names))),
     }
+
+
+def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
+    """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
+    return json.dumps(
+        [{"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports]
+    )
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:

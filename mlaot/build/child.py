@@ -1,4 +1,4 @@
-"""Trace models in a process of its own: ``python -m mlaot.build.child <project> <out> [<digests>]``.
+"""Trace models in a process of its own: ``python -m mlaot.build.child [--python] <project> <out> [<digests>]``.
 
 The user's code runs here and nowhere else. Every failure ends in one line ``mlaot: ...``, the last on stderr, which
 names the user's file and line if there is one.
@@ -33,6 +33,7 @@ from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
 from mlaot.stages import report_progress
 
+PYTHON = "--python"
 # Files that name extension modules which another build tool makes.
 BUILD_SCRIPTS = ("CMakeLists.txt", "meson.build", "setup.py", "setup.cfg", "Cargo.toml")
 SEPARATE_MODULE = "declare the model in a module that imports nothing of the package, such as one beside it"
@@ -41,8 +42,10 @@ SEPARATE_MODULE = "declare the model in a module that imports nothing of the pac
 def main(arguments: Sequence[str]) -> int:
     """Write the generated files of ``<project>`` to ``<out>``, and digests of the files read to ``<digests>``.
 
-    The SBOM gets these digests, too, by paths that do not depend on where the project lies.
+    The SBOM gets these digests, too, by paths that do not depend on where the project lies. With ``--python`` it writes
+    the models as plain Python, too.
     """
+    python, arguments = arguments[0] == PYTHON, [path for path in arguments if path != PYTHON]
     project, out, *digest_files = map(Path, arguments)
     started = time.time_ns()
 
@@ -57,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         }
         (out / SOURCES).write_text(json.dumps(relative, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
-    return emit(project, out, lambda: (load_settings(project), None), note if digest_files else None)
+    kinds = ("c", "python") if python else ("c",)
+    return emit(project, out, lambda: (load_settings(project), None), note if digest_files else None, kinds)
 
 
 def display_path(path: Path, project: Path) -> str:
@@ -71,10 +75,12 @@ def emit(
     out: Path,
     find: Callable[[], tuple[Settings, ModelSettings | None]],
     note: Callable[[Sequence[Path]], None] | None = None,
+    kinds: Sequence[str] = ("c",),
 ) -> int:
     """Write the generated files to ``out``, of a whole project or of one of its models.
 
-    ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read.
+    ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read. ``kinds``: ``c``,
+    ``python`` or both.
     """
     settings = None
     with watch_interrupts() as interrupted:
@@ -82,10 +88,12 @@ def emit(
             settings, model = find()
             reading = record_reads(project, out) if note else nullcontext(list[Path]())
             with isolate(), tracing(settings, project), reading as read:
-                from mlaot.generate import generate, generate_module
+                from mlaot.generate import generate, generate_module, generate_python
 
-                if model is None:
-                    generate(settings, project, out)
+                if "c" not in kinds:
+                    generate_python(settings, [model] if model else settings.models, out)
+                elif model is None:
+                    generate(settings, project, out, python="python" in kinds)
                 else:
                     generate_module(settings, model, project, out)
             if note:

@@ -5,8 +5,9 @@ meanwhile, compiles the C into ``build/mlaot/lib`` and lets scikit-build-core pa
 project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: building from it
 traces nothing.
 
-``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler.
-``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this interpreter's.
+``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler;
+that for the platform ``any`` holds plain Python. ``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this
+interpreter's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -30,8 +30,17 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums, write_checksums
-from mlaot.build.module import build_module, build_runtime
-from mlaot.build.platforms import ABI3, Platform, module_suffix, parse_abi, parse_platform, this_platform
+from mlaot.build.module import build_module, build_runtime, copy_module
+from mlaot.build.platforms import (
+    ABI3,
+    ANY,
+    Platform,
+    is_python,
+    module_suffix,
+    parse_abi,
+    parse_platform,
+    this_platform,
+)
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.toolchain import (
@@ -184,14 +193,15 @@ def build_sdist(sdist_directory: str, config_settings: ConfigSettings | None = N
         return backend.build_sdist(sdist_directory, build.options)
 
 
-def build_wheels(wheel_directory: str, platforms: Sequence[Platform | None], abis: Sequence[str]) -> Iterator[str]:
+def build_wheels(wheel_directory: str, targets: Sequence[tuple[Platform | None, str]]) -> Iterator[str]:
     """Build wheels for several platforms and stable ABIs, tracing once; yield each file's name when it is written.
 
     The cache of objects keeps the kernels from being compiled for each ABI.
     """
-    for n, (platform, abi) in enumerate(product(platforms, abis)):
+    python = any(is_python(platform) for platform, _ in targets)
+    for n, (platform, abi) in enumerate(targets):
         platform_option = {"mlaot.platform": platform.tag} if platform else {}
-        with hook_environment({"mlaot.abi": abi, **platform_option}, trace=n == 0) as build:
+        with hook_environment({"mlaot.abi": abi, **platform_option}, trace=n == 0, python=python) as build:
             large = prepare(build)
             name = pack(build, large, wheel_directory)
         yield name
@@ -202,7 +212,8 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
     with stage("packing the wheel"):
         name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
         wheel = Path(wheel_directory, name)
-        add_entries(wheel, large, hook_files(build.settings, wheel, set(large)))
+        hooks = {} if is_python(build.platform) else hook_files(build.settings, wheel, set(large))
+        add_entries(wheel, large, hooks)
     check_wheel(build.settings, c_folder(), Path(wheel_directory, name))
     return name
 
@@ -210,8 +221,8 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
 class Build(NamedTuple):
     """The arguments of a hook: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
 
-    ``platform`` is the target of zig, or None if this machine's own compiler compiles. ``wait_for_trace`` blocks until
-    the child process has written the C; it is None if no child process runs.
+    ``platform`` is the target of zig, or ``any``, or None if this machine's own compiler compiles. ``wait_for_trace``
+    blocks until the child process has written the files; it is None if no child process runs.
     """
 
     settings: Settings
@@ -222,10 +233,13 @@ class Build(NamedTuple):
 
 
 @contextmanager
-def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = False) -> Iterator[Build]:
+def hook_environment(
+    config_settings: ConfigSettings | None, *, trace: bool = False, python: bool = False
+) -> Iterator[Build]:
     """Run a hook in the current folder: configure scikit-build-core, and turn errors into one line.
 
-    With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C.
+    With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C. It writes them as plain
+    Python, too, if that is asked for by ``python`` or the platform.
     """
     global backend
     entry_points = EntryPoints()
@@ -236,7 +250,9 @@ def hook_environment(config_settings: ConfigSettings | None, *, trace: bool = Fa
                 raise MlaotError("mlaot.build cannot work while SKBUILD_NO_ENTRYPOINT_CONFIG is set; unset it")
             settings = load_settings(Path())
             abi, requested, options = split_options(config_settings or {})
-            tracing = start_tracing(Path(), settings) if trace and not is_frozen(Path()) else nullcontext()
+            python = python or is_python(requested)
+            will_trace = trace and not is_frozen(Path())
+            tracing = start_tracing(Path(), settings, python=python) if will_trace else nullcontext()
             with tracing as wait_for_trace:
                 from scikit_build_core import build as backend  # reads pyproject.toml, with worse messages
 
@@ -286,9 +302,11 @@ def split_options(config_settings: ConfigSettings) -> tuple[str, Platform | None
 
 def scikit_build_settings(settings: Settings, abi: str, platform: Platform | None) -> dict[str, dict[str, Any]]:
     """Return the two tables for scikit-build-core, which can express structure that ``-C`` options cannot."""
-    py_api = "cp311" if abi == ABI3 else "cp315t"
+    py_api = "py3" if is_python(platform) else "cp311" if abi == ABI3 else "cp315t"
     tags = {}
-    if platform or abi != own_abi():
+    if platform is not None and is_python(platform):
+        tags["tags"] = [f"py3-none-{platform.tag}"]
+    elif platform or abi != own_abi():
         here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         tags["tags"] = [f"{abi}-{platform.tag if platform else here}"]
     return {
@@ -296,13 +314,13 @@ def scikit_build_settings(settings: Settings, abi: str, platform: Platform | Non
             "cmake": {"version": ">=3.15"},  # unused, but scikit-build-core would search CMakeLists.txt for it
             "wheel": {"py-api": py_api, "reproducible": True, "packages": list(settings.packages(Path()))},
         },
-        "override": {"wheel": {"cmake": False, "platlib": True, **tags}},
+        "override": {"wheel": {"cmake": False, "platlib": not is_python(platform), **tags}},
     }
 
 
 def requires(build: Build) -> tuple[str, ...]:
     """Return what pip must install for a wheel."""
-    return (*tracing_requires(build.settings), *([ZIG] if build.platform else ()))
+    return (*tracing_requires(build.settings), *([ZIG] if build.platform and not is_python(build.platform) else ()))
 
 
 def tracing_requires(settings: Settings) -> tuple[str, ...]:
@@ -332,10 +350,13 @@ def prepare(build: Build) -> dict[str, Path]:
 
     Return the large ones by their names in the wheel.
     """
+    python = is_python(build.platform)
     if build.platform is None and build.abi == own_abi():
         check_interpreter()
-    toolchain = find_toolchain(build.platform)
-    compiler = describe_compiler(toolchain, build.settings)
+    toolchain = None if python else find_toolchain(build.platform)
+    compiler = None if toolchain is None else describe_compiler(toolchain, build.settings)
+    if is_frozen(Path()) and python:
+        raise MlaotError(f"the sdist brought C in {FROZEN}, and no Python; delete that folder to trace the model again")
     if is_frozen(Path()):
         verify_checksums(FROZEN)
         print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
@@ -343,8 +364,11 @@ def prepare(build: Build) -> dict[str, Path]:
         check_project(build.options)
         build.wait_for_trace()
     generated = c_folder()
-    files = compile_models(build.settings, generated, toolchain, build.abi)
-    sbom_file = write_sbom(build.settings, generated, compiler, build.abi)
+    if toolchain is None:
+        files = copy_models(build.settings, generated)
+    else:
+        files = compile_models(build.settings, generated, toolchain, build.abi)
+    sbom_file = write_sbom(build.settings, generated, compiler, "py3-none" if python else build.abi)
     files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = sbom_file
     large = {name: path for name, path in files.items() if path.stat().st_size > LARGE}
     small = {path.as_posix(): name for name, path in files.items() if name not in large}
@@ -364,13 +388,27 @@ def compile_models(settings: Settings, generated: Path, toolchain: Toolchain, ab
     for model in settings.models:
         library = folder.joinpath(*model.package.split("."), f"{model.stem}{suffix}")
         build_module(settings, model, generated, library, toolchain, abi)
+    return files_below(folder, settings)
+
+
+def copy_models(settings: Settings, generated: Path) -> dict[str, Path]:
+    """Check the models in plain Python; return modules, stubs and missing packages by their names in the wheel."""
+    folder = COMPILED / ANY
+    shutil.rmtree(folder, ignore_errors=True)
+    for model in settings.models:
+        copy_module(model, generated, folder.joinpath(*model.package.split("."), f"{model.stem}.py"))
+    return files_below(folder, settings)
+
+
+def files_below(folder: Path, settings: Settings) -> dict[str, Path]:
+    """Add the missing packages to a folder with modules; return its files by their names in the wheel."""
     for package in settings.missing_packages(Path()):
         (folder / package / "__init__.py").touch()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in files}
 
 
-def write_sbom(settings: Settings, generated: Path, compiler: CompilerInfo, abi: str) -> Path:
+def write_sbom(settings: Settings, generated: Path, compiler: CompilerInfo | None, abi: str) -> Path:
     """Write the wheel's bill of materials."""
     project = read_pyproject(Path())["project"]
     path = build_folder(Path()) / sbom_path(settings.name)
@@ -406,10 +444,10 @@ def generate_files(project: Path, settings: Settings) -> Path:
 
 
 @contextmanager
-def start_tracing(project: Path, settings: Settings) -> Iterator[Callable[[], None]]:
+def start_tracing(project: Path, settings: Settings, *, python: bool = False) -> Iterator[Callable[[], None]]:
     """Start a child process that traces the models, and yield a function that waits for it.
 
-    Leaving the context before it has ended kills the child process.
+    With ``python`` it writes them as plain Python, too. Leaving the context before it has ended kills it.
     """
     target = build_folder(project) / GENERATED.name
     for model in settings.models:
@@ -417,7 +455,7 @@ def start_tracing(project: Path, settings: Settings) -> Iterator[Callable[[], No
     unfinished = target.with_name(f"c.{os.getpid()}")
     # -P: the current folder, which need not be the source folder, stays off sys.path.
     paths = [str(path.resolve()) for path in (project, unfinished, project / DIGESTS)]
-    command = [sys.executable, "-P", "-m", "mlaot.build.child", *paths]
+    command = [sys.executable, "-P", "-m", "mlaot.build.child", *(["--python"] if python else []), *paths]
     # A fixed hash seed: the same model is the same C, also where its code walks a set.
     child = subprocess.Popen(command, env=os.environ | {"PYTHONHASHSEED": "0"})
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from mlaot.build.budget import check_metadata, check_replay
 from mlaot.build.platforms import ABI3
-from mlaot.build.replay import replay
+from mlaot.build.replay import replay, replay_file
 from mlaot.build.sbom import read_metadata
 from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.printing.c_files import library_place, public_files
+from mlaot.schedule.machine import PYTHON
 from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage
 
@@ -42,8 +44,27 @@ def build_module(
     with stage(f"replaying the golden vectors of {model.module}"):
         shares = replay(model.module, library, *toolchain, abi)
     check_replay(model, metadata, library, shares, compiled_isas(settings, toolchain))
-    shutil.copy(sources / f"{model.stem}.pyi", library.parent)
-    (library.parent / "py.typed").touch()
+    copy_stub(model, generated, library.parent)
     for name, place in public_files(model.module).items() if model.c_library else ():
         (top / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(sources / name, top / place)
+
+
+def copy_module(model: ModelSettings, generated: Path, target: Path) -> None:
+    """Copy ``model`` in plain Python to ``target``, check it, and write the files beside it."""
+    metadata = read_metadata(generated, model)
+    check_metadata(model, metadata)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(generated / model.module / target.name, target)
+    print(f"mlaot: {model.module} is plain Python, for platforms without a wheel of their own: slow", flush=True)
+    with stage(f"replaying the golden vectors of {model.module}"):
+        shares = replay_file(model.module, target, "as plain Python")
+    timeless = replace(model, budget=replace(model.budget, latency_us=None))  # that is a limit of compiled code
+    check_replay(timeless, metadata, target, shares, [PYTHON.name])
+    copy_stub(model, generated, target.parent)
+
+
+def copy_stub(model: ModelSettings, generated: Path, folder: Path) -> None:
+    """Copy the stub of a model into the folder of its module."""
+    shutil.copy(generated / model.module / f"{model.stem}.pyi", folder)
+    (folder / "py.typed").touch()

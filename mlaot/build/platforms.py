@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform as machine_of
 import re
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlaot.errors import MlaotError, did_you_mean
@@ -28,13 +29,17 @@ EVERYWHERE = (
     "win_arm64",
 )
 OLDEST = {"manylinux": (2, 17), "musllinux": (1, 2), "macosx": (11, 0)}
+ANY = "any"  # of the wheel in plain Python, which pip takes where no other fits
 TAG = re.compile(r"(?:(manylinux|musllinux|macosx)_(\d+)_(\d+)|win)_(x86_64|aarch64|amd64|arm64)")
 LEGACY = {"manylinux2014": "manylinux_2_17"}
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A wheel's platform ``tag``; its ``system``: linux, musl, macos or windows; zig's ``target``."""
+    """A wheel's platform ``tag``; its ``system``: linux, musl, macos or windows; zig's ``target``.
+
+    ``any`` has neither system nor target: its modules are plain Python.
+    """
 
     tag: str
     system: str
@@ -48,6 +53,8 @@ class Platform:
 
 def parse_platform(tag: str) -> Platform:
     """Parse the platform tag of a wheel."""
+    if tag == ANY:
+        return Platform(ANY, "", "")
     for old, new in LEGACY.items():
         tag = tag.replace(f"{old}_", f"{new}_")
     match = TAG.fullmatch(tag)
@@ -55,8 +62,9 @@ def parse_platform(tag: str) -> Platform:
     # Each system has its own names of the same processors.
     machines = {"win": ("amd64", "arm64"), "macosx": ("x86_64", "arm64")}.get(family, ("x86_64", "aarch64"))
     if match is None or match[4] not in machines:
-        hint = did_you_mean(tag, EVERYWHERE)
-        raise MlaotError(f"platform {tag!r}: expected the tag of a wheel such as {', '.join(EVERYWHERE)}{hint}")
+        hint = did_you_mean(tag, (*EVERYWHERE, ANY))
+        tags = ", ".join((*EVERYWHERE, ANY))
+        raise MlaotError(f"platform {tag!r}: expected the tag of a wheel such as {tags}{hint}")
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(match[4], match[4])
     if family == "win":
         return Platform(tag, "windows", f"{machine}-windows-gnu")
@@ -68,6 +76,16 @@ def parse_platform(tag: str) -> Platform:
         return Platform(tag, "musl", f"{machine}-linux-musl")
     system, target = ("linux", "linux-gnu") if family == "manylinux" else ("macos", "macos")
     return Platform(tag, system, f"{machine}-{target}.{version[0]}.{version[1]}")
+
+
+def is_python(platform: Platform | None) -> bool:
+    """Tell whether the modules of a platform's wheel are plain Python."""
+    return platform is not None and platform.tag == ANY
+
+
+def targets_of(platforms: Sequence[Platform | None], abis: Sequence[str]) -> list[tuple[Platform | None, str]]:
+    """Return what wheels are made for: each platform with each stable ABI; plain Python has one for all."""
+    return [(platform, abi) for platform in platforms for abi in (abis[:1] if is_python(platform) else abis)]
 
 
 def parse_abi(tag: str) -> str:

@@ -37,11 +37,16 @@ def replay(
         target = platform.tag if platform else "another machine"
         print(f"mlaot: {name} was not replayed: it is for {target}; run `mlaot check` on the wheel there", flush=True)
         return None
+    return replay_file(name, library, f"as compiled by {command[0]}")
+
+
+def replay_file(name: str, library: Path, origin: str) -> dict[str, float]:
+    """Check a module's file against its golden vectors; errors say its ``origin``."""
     arguments = [sys.executable, "-P", "-c", SELFTEST, name, str(library)]
     process = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if process.returncode:
         error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]
-        raise MlaotError(f"{name}, as compiled by {command[0]}, does not give the model's answers: {error[0]}")
+        raise MlaotError(f"{name}, {origin}, does not give the model's answers: {error[0]}")
     shares: dict[str, float] = json.loads(process.stdout)
     if shares:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())

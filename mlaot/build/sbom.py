@@ -14,6 +14,7 @@ from typing import Any
 
 from mlaot.build.toolchain import CompilerInfo
 from mlaot.checked_json import read_json
+from mlaot.schedule.machine import PYTHON
 from mlaot.settings import METADATA, SOURCES, ModelSettings
 
 Data = dict[str, Any]
@@ -44,9 +45,13 @@ def read_metadata(generated: Path, model: ModelSettings) -> Data:
 
 
 def sbom(
-    project: Mapping[str, Any], models: Iterable[ModelSettings], generated: Path, compiler: CompilerInfo, abi: str
+    project: Mapping[str, Any],
+    models: Iterable[ModelSettings],
+    generated: Path,
+    compiler: CompilerInfo | None,
+    abi: str,
 ) -> str:
-    """Return the text of the bill: of the table [project], its models, their compiler, and the wheel's ABI."""
+    """Return the text of the bill: of the table [project], its models, their compiler if any, and the wheel's ABI."""
     sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
     parts = [
@@ -60,7 +65,9 @@ def sbom(
         "version": 1,
         "metadata": {
             "lifecycles": [{"phase": "build"}],
-            "tools": {"components": [tool("mlaot", version("mlaot")), compiler_tool(compiler)]},
+            "tools": {
+                "components": [tool("mlaot", version("mlaot")), *([compiler_tool(compiler)] if compiler else [])]
+            },
             "component": {"type": "library", "bom-ref": about["purl"], **about},
         },
         "components": parts,
@@ -84,7 +91,7 @@ def about_project(project: Mapping[str, Any]) -> Data:
     return about
 
 
-def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo, abi: str, about: Data) -> Data:
+def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo | None, abi: str, about: Data) -> Data:
     """Describe a model: its functions, its weights, the bounds of its errors, how it was compiled."""
     entries, weights = metadata["info"]["entries"].values(), metadata["weights"]
     values = {
@@ -93,10 +100,13 @@ def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo
         "weights:bytes": weights["bytes"],
         **{f"weights:elements:{dtype}": count for dtype, count in metadata["elements"].items()},
         **{f"ops:{entry}": count_text(ops) for entry, ops in metadata["ops"].items()},
-        **{f"flags:{unit}": " ".join(flags) for unit, flags in compiler.flags[model.module].items()},
+        **{
+            f"flags:{unit}": " ".join(flags)
+            for unit, flags in (compiler.flags[model.module] if compiler else {}).items()
+        },
         "model": model.declared,
         "generator": f"mlaot {metadata['mlaot']}",
-        "isa": " ".join(compiler.isas),
+        "isa": " ".join(compiler.isas) if compiler else PYTHON.name,
         "python-tag": abi,
         "deterministic": json.dumps(model.deterministic),
     }

@@ -1,4 +1,4 @@
-"""``mlaot emit``: write the C of a project or of one module, without compiling it."""
+"""``mlaot emit``: write the C of a project or of one module, without compiling it; or the same as plain Python."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from mlaot.errors import MlaotError
 from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.reading import load_module, runtime_of
 
-HELP = "write the generated C files"
+HELP = "write the generated C files, or the model as Python"
 DESCRIPTION = """\
 Write the generated C files: of a project, or of one function or ONNX file, a
 folder for each module and a CMakeLists.txt; with --module those of one module, which [tool.mlaot] need not
 name, or those of the runtime that [tool.mlaot] names. `mlaot --cmake-dir` prints what CMake wants as mlaot_ROOT.
+With --python each module is one file instead, which needs no compiler and no
+package, has the functions of the compiled module, and is slow.
 """
 EXAMPLES = """\
   mlaot emit . --out c        the files of this project, in the folder c
@@ -24,6 +26,8 @@ EXAMPLES = """\
                               those of one function, without a pyproject.toml
   mlaot emit --model digits.model:build --module digits.nn --source-dir src --out c
                               the C of one module, for a build of your own
+  mlaot emit . --python --out python
+                              digits.nn as plain Python: python/digits/nn.py
 """
 
 
@@ -37,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--c-library", action="store_true", help="the files of a library for C and C++, too")
     parser.add_argument("--others", nargs="*", default=[], metavar="MODULE", help="extension modules built beside it")
     parser.add_argument("--depfile", help="write what was read as a rule of Make for FILE to FILE.d", metavar="FILE.d")
+    parser.add_argument("--python", action="store_true", help="write each module as one file of plain Python, no C")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", help="folder for the files")
     what.add_argument("--list", action="store_true", help="print the names of the module's files; trace nothing")
@@ -74,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
         path = Path(options.depfile)
         path.write_text(depfile(str(path.with_suffix("")), read), encoding="utf-8")
 
-    if options.module and not bare and options.module == runtime_of(project):
+    if options.python and (options.list or options.depfile):
+        raise MlaotError("--python writes one file for each module; --list and --depfile are for the C")
+    if options.module and not bare and options.module == runtime_of(project) and not options.python:
         files = runtime_files(options.module)
         if options.list:
             print(*files, sep="\n")
@@ -88,4 +95,5 @@ def run(options: argparse.Namespace) -> int:
         assert model is not None
         print(*module_files(model, settings.isas), sep="\n")
         return 0
-    return child.emit(project, Path(options.out), find, write_depfile if options.depfile else None)
+    kinds = ("python",) if options.python else ("c",)
+    return child.emit(project, Path(options.out), find, write_depfile if options.depfile else None, kinds)

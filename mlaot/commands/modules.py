@@ -15,7 +15,7 @@ from typing import Any
 from mlaot.binding.shared import is_runtime
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule
-from mlaot.probe.beside import SUFFIXES
+from mlaot.probe.beside import SUFFIXES, is_plain_python
 
 # Errors of reading an archive that is no archive, encrypted, or packed in a way that Python does not know.
 DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError, OverflowError)
@@ -34,7 +34,9 @@ def modules_of(target: str, *, required: bool = False) -> Iterator[list[BuiltMod
         with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
             with open_wheel(path) as wheel:
                 wheel.extractall(folder)
-                libraries = [n for n in sorted(wheel.namelist()) if n.endswith(SUFFIXES) and ".libs/" not in n]
+                names = sorted(wheel.namelist())
+                libraries = [n for n in names if n.endswith(SUFFIXES) and ".libs/" not in n]
+                libraries += [n for n in names if n.endswith(".py") and is_plain_python(wheel.read(n))]
             if required and not libraries:
                 raise MlaotError(f"{target} holds no extension module")
             modules = [BuiltModule(module_name(name), Path(folder, name)) for name in libraries]

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mlaot.build.platforms import ABIS
+from mlaot.build.platforms import ABIS, ANY
 from mlaot.commands.diff import cells, changes
 from mlaot.commands.hooks import call_hook, progress, unpack
 from mlaot.commands.modules import open_wheel
@@ -80,7 +80,7 @@ def rebuild(project: Path, wheel: Path, bom: Data, folder: Path, *, quiet: bool)
     if load_settings(project).backend == "mlaot.build":
         *_, python, abi, platform = ("", "", "", *wheel.stem.split("-"))
         options |= {"mlaot.abi": f"{python}-{abi}"} if f"{python}-{abi}" in ABIS else {}
-        options |= {"mlaot.platform": platform} if compiler_of(bom).get("name") == "zig" else {}
+        options |= {"mlaot.platform": platform} if platform == ANY or compiler_of(bom).get("name") == "zig" else {}
     if quiet:
         return call_hook(project, "build_wheel", out, lambda line: None, options=options, cache=False)
     with progress(f"building {wheel.name}") as note:

@@ -1,8 +1,8 @@
-"""C identifiers for names that users choose: a namespace of their own, so no name clashes.
+"""Identifiers in C and Python for names that users choose: a namespace of their own, so no name clashes.
 
 A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps its
-name unless C, a header, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C begins
-with ``n_``, ``u_`` or ``x_``.
+name unless C, a header, Python, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C
+begins with ``n_``, ``u_`` or ``x_``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ KEYWORDS = re.compile(
     # macros in lower case: predefined ones, and those of headers
     r"|arm|assert|complex|errno|hppa|i386|imaginary|interface|linux|m68k|mips|noreturn|math_errhandling|offsetof|ppc|pixel|small|sparc"
     r"|stderr|stdin|stdout|sun|unix|vax|vector|win32|L_ctermid|L_cuserid|L_tmpnam|P_tmpdir"
+    # Python, and the functions of it that kernels call
+    r"|False|None|True|as|async|await|def|del|elif|except|finally|from|global|import|in|is|lambda|nonlocal|pass|raise"
+    r"|with|yield|abs|max|min|range|zip"
 )
 # Names that could be macros: without a lower-case letter, except one capital with digits, such as the weights W and
 # W1. `I` is a macro of complex.h.
@@ -61,7 +64,7 @@ def array_name(name: str) -> str:
 
 
 def is_taken(name: str) -> bool:
-    """Whether C, a header or mlaot's C may have a name."""
+    """Whether C, a header, Python or mlaot's C may have a name."""
     return any(pattern.fullmatch(name) for pattern in (KEYWORDS, MACRO, OWN))
 
 

@@ -171,7 +171,7 @@ def _statement(step: Step, context: _Context) -> Body:
     if isinstance(step, Steps):
         return _statements(step.inner, context)
     if isinstance(step, Loop):
-        work = work_of_round(step)
+        work = work_of_round(step) if context.functions.threads else None
         return _loop_or_rows(step, context) if work is None else (_rounds(step, work, context),)
     if isinstance(step, Branch):
         then, otherwise = (_statements(steps, context) for steps in (step.then, step.otherwise))
@@ -218,7 +218,7 @@ def _loop(step: Loop, context: _Context) -> Statement:
 def _loop_or_rows(step: Loop, context: _Context) -> Body:
     """Return a loop; where its rows are separate and many, the call of a function that runs all rounds on a part."""
     own = _loop(step, context)
-    if not step.rows or context.own is not None or context.parts:
+    if not step.rows or context.own is not None or context.parts or not context.functions.threads:
         return (own,)
     parts = {id(k): context.functions.part_of_rows(k, step.rows) for k in kernels_of(step.steps)}
     found = {key: part for key, part in parts.items() if part is not None}

@@ -72,13 +72,19 @@ class RowsPart:
 class Functions:
     """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
 
-    ``schedule``: a function that schedules nests in place of that of machines.
+    ``schedule``: a function that schedules nests in place of that of machines. ``threads``: whether these share work.
     """
 
     def __init__(
-        self, machine: Machine, taken: Iterable[str] = (), schedule: Callable[[Nest, Machine], Nest] | None = None
+        self,
+        machine: Machine,
+        taken: Iterable[str] = (),
+        schedule: Callable[[Nest, Machine], Nest] | None = None,
+        *,
+        threads: bool = True,
     ) -> None:
         self.machine = machine
+        self.threads = threads
         self.schedule = schedule or schedule_nest
         self.kernels: dict[object, Function] = {}
         self.tasks: list[Function] = []
@@ -102,7 +108,7 @@ class Functions:
         ``in_task``: the kernel runs on one of the threads that share the loop around it.
         """
         nest, sizes = kernel.sized
-        is_alone = in_task or 0 < sizes.get(ELEMENTS, 0) < SHARED_ELEMENTS
+        is_alone = in_task or not self.threads or 0 < sizes.get(ELEMENTS, 0) < SHARED_ELEMENTS
         content = kernel.content, is_alone
         callee = self._callees.get(content)
         if callee is None:

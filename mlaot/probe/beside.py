@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 SUFFIXES = (".so", ".pyd")
+PLAIN_PYTHON = "a model compiled by mlaot to plain Python"  # how the docstring of such a module begins, behind its name
 
 
 class LibraryFinder:
@@ -28,6 +29,11 @@ class LibraryFinder:
         if place.is_dir() and any(file.suffix in SUFFIXES for file in place.rglob("*")):
             return importlib.machinery.ModuleSpec(name, None, is_package=True)
         return None
+
+
+def is_plain_python(content: bytes) -> bool:
+    """Whether a file is a model as plain Python."""
+    return PLAIN_PYTHON.encode() in content.partition(b"\n")[0]
 
 
 def load_file(name: str, file: Path) -> ModuleType:

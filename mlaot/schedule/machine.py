@@ -182,6 +182,7 @@ V4 = Machine(
         "-mtune=cascadelake",  # untuned, gcc takes memory for as near as a register and loads a column for each row
     ),
 )
+PYTHON = Machine("python", 8, 1, doc="plain Python, one number at a time", deterministic=True)  # no code for a CPU
 # A module uses the last one that its CPU has.
 MACHINES = {machine.name: machine for machine in (BASE, NEON, V3, V4)}
 CHOICES = tuple(name for name, machine in MACHINES.items() if not machine.replaces)  # of a project

@@ -1,0 +1,267 @@
+"""Program to plain Python: one file with the functions of the compiled module, its kernels and its weights.
+
+The files of ``templates/python`` are the runtime, the same for every model but for parts that some do without; what is
+prepared here is the table that it walks, as Python writes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mlaot.binding.extents import Extents, shown
+from mlaot.binding.fit import Fit, make_fit
+from mlaot.binding.interface import attributes, check
+from mlaot.binding.methods import Method, gives_numbers, is_scalar, methods, model_doc
+from mlaot.binding.state import flat_region, has_gradients, saved, scalar_offsets, scalar_runs, state_name, tensors_head
+from mlaot.binding.tables import describe, onnx_ports
+from mlaot.errors import MlaotError
+from mlaot.ir.dims import Dim, dim, parse
+from mlaot.ir.indices import IndexRange
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE
+from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name, rename_dims
+from mlaot.lower.program import Entry, ExtensionModule, Golden, Port, Program, Slot
+from mlaot.printing.python.file import python_kernels
+from mlaot.printing.python.printer import docstring
+from mlaot.printing.python.spelling import index_text
+from mlaot.probe.beside import PLAIN_PYTHON
+from mlaot.render import render
+from mlaot.schedule.machine import whole_lines
+
+BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
+# What serves the methods that are no entries; of the others the line of their body.
+SERVERS = {"set_input": "_set_input", "fit": "_fit", "run": "_run_session"}
+BODIES = {
+    "backward": "_backward(self)",
+    "zero_grad": "_zero_grad(self)",
+    "save": "_save(self, path)",
+    "load": "_load(self, path)",
+    "set_threads": "return _set_threads(n)",
+    "data": "return _scalar(self, i, _PARAMETERS_AT)",
+    "grad": "return _scalar(self, i, _GRADIENTS_AT)",
+    "get_inputs": "return _described(_SESSION_INPUTS)",
+    "get_outputs": "return _described(_SESSION_OUTPUTS)",
+    "get_providers": 'return ["CPUExecutionProvider"]',
+}
+ATTRIBUTES = {
+    "parameters": '_slots(self, "parameter")',
+    "gradients": '_slots(self, "parameter", gradients=True)',
+    "flat_parameters": "_flat(self, _PARAMETERS_AT)",
+    "flat_gradients": "_flat(self, _GRADIENTS_AT)",
+    "buffers": '_slots(self, "buffer")',
+}
+
+
+@dataclass(frozen=True)
+class PythonMethod:
+    """A method for the template: its signature behind ``self``, its docstring, and what serves it or its body."""
+
+    name: str
+    signature: str
+    doc: list[str]
+    server: str
+    body: str
+
+
+def render_python(program: Program) -> str:
+    """Return the file of a module in plain Python."""
+    module = program.module
+    entries = tuple(entry for entry in module.entries if entry.name not in BLOCKS)
+    module = replace(module, entries=entries)
+    check(module)
+    procedures = tuple(p for p in program.procedures if p.entry.name not in BLOCKS)
+    kernels = python_kernels(Program(module, procedures))
+    fit = make_fit(module)
+    served = module if fit is None else fit.added_to(module)
+    extents = Extents(served)
+    dims = {name: dim_name(name) for name in extents.dims}
+    functions = methods(module, fit, bool(scalar_offsets(module)))
+    public = [*(a.name for a in attributes(module)), *(method.name for method in functions)]
+    text = render(
+        "python/module.py.j2",
+        module=module.name,
+        module_doc=f"{module.name}: {PLAIN_PYTHON}.",
+        repr=repr,
+        number=int,
+        version=repr(module.version) if module.version else "",
+        has_state=bool(module.slots),
+        has_gradients=has_gradients(module),
+        is_prepared=module.is_prepared,
+        scalars=bool(scalar_offsets(module)),
+        verbs=any(entry.name == "accumulate" for entry in entries),
+        fit=fit,
+        fit_refusal=repr(fit.refusal) if fit else "",
+        session="file_names" in module.info,
+        kernels=kernels.texts,
+        dims=tuple(dims.values()),
+        named=dims,
+        parameters=", ".join(dims.values()),
+        extents=", ".join(f"{shown(extent)!r}: {index(extent, dims)}" for extent in extents.all),
+        entries=[entry_text(extents, entry, dims) for entry in served.entries],
+        known={"_ACCUMULATE": "accumulate", "_FIT": "fit", "_PREPARE": PREPARE},
+        names=[entry.name for entry in served.entries],
+        constants=constants(module, fit),
+        slots=[slot_text(slot) for slot in saved(module)],
+        golden=[golden_text(module, extents, dims, call) for call in module.golden if call.entry not in BLOCKS],
+        info=[repr(line) for line in lines_of(json.dumps(describe(module)), 108)],
+        weights=weights_text(module.constants),
+        initial=weights_text(module.initial),
+        model_doc=model_doc(module),
+        attribute_slots=slots_of(module),
+        attributes=attributes(module),
+        attribute_values=ATTRIBUTES,
+        methods=[python_method(method) for method in functions],
+        frozen=repr(
+            f"the weights of {module.name} are frozen; for others build it with frozen = false in its table"
+            " [tool.mlaot.models.<name>]"
+        ),
+        public=public,
+    )
+    check_names(module, text, public)
+    return text
+
+
+def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> None:
+    """Refuse an entry that has the name of something that the file defines."""
+    defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for name in public:
+        if name in defined:
+            raise MlaotError(
+                f"{module.name}: an entry cannot be called {name!r}: the module in Python has that already"
+            )
+
+
+def entry_text(extents: Extents, entry: Entry, dims: dict[str, str]) -> str:
+    """Return an entry of the table."""
+    kernel = {"fit": "train_step"}.get(entry.name, entry.name)
+    parts = ("_forward", "_backward") if entry.split else ("",)
+    solves = [
+        (s.input, s.axis, shown(extents.all[s.extent]), extents.dims[s.dim] if s.dim >= 0 else None)
+        for s in extents.solves(entry)
+    ]
+    fields = {
+        "inputs": tuple_text(port_text(port) for port in entry.inputs),
+        "outputs": tuple_text(port_text(port) for port in entry.results),
+        "run": tuple_text(f"_{kernel}{part}_python" for part in parts),
+        "workspace": f"lambda {', '.join(dims.values())}: {index(parse(entry.workspace), dims)}",
+        "solves": repr(tuple(solves)),
+        "bounds": repr(tuple((shown(extents.all[b.extent]), b.least) for b in extents.bounds(entry))),
+        "is_scalar": str(is_scalar(entry)),
+        "gives_numbers": str(gives_numbers(entry)),
+        "is_named": str(entry.named),
+        "refusals": repr(entry.refusals),
+    }
+    given = [f"        {name}={value},\n" for name, value in fields.items() if value not in ("()", "False")]
+    return f'_Entry(\n        "{entry.name}",\n{"".join(given)}    )'
+
+
+def tuple_text(items: Iterable[str]) -> str:
+    """Return a tuple of texts."""
+    items = tuple(items)
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def port_text(port: Port) -> str:
+    """Return a port of the table."""
+    more = [f"default={float(port.default)!r}"] if port.default is not None else []
+    more += ["converts=True"] if port.converts else []
+    more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
+    shape = tuple(written(parse(extent)) for extent in port.shape)
+    return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"
+
+
+def range_text(range_: IndexRange) -> str:
+    """Return the range of indices."""
+    box = tuple(None if s is None else (written(s[0]), written(s[1]), s[2]) for s in range_.box)
+    return f"_Range({written(range_.size)!r}, {range_.wraps}, {range_.ignored}, {box!r})"
+
+
+def written(extent: Dim) -> int | str:
+    """Return an extent as a shape writes it."""
+    return extent if isinstance(extent, int) else shown(extent)
+
+
+def index(extent: Dim, dims: dict[str, str]) -> str:
+    """Return an extent as an expression of the dims."""
+    return index_text(rename_dims(extent, {name: dim(own) for name, own in dims.items()}))[0]
+
+
+def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
+    """Return what else the runtime has to know, by name."""
+    result: dict[str, object] = {}
+    if module.slots or module.is_prepared:
+        result["_STATE_BYTES"] = whole_lines(module.state_bytes)
+    if module.slots:
+        result["_TENSORS"] = repr(tensors_head(module))
+    if has_gradients(module):
+        region = flat_region(module)
+        dtype = str(region["dtype"]).lower()
+        result |= {"_FLAT_DTYPE": repr(dtype), "_FLAT_COUNT": region["count"]}
+        result |= {"_PARAMETERS_AT": region["parameters_at"], "_GRADIENTS_AT": region["gradients_at"]}
+    if scalar_offsets(module):
+        result |= {"_SCALARS": len(scalar_offsets(module)), "_SCALAR_RUNS": tuple(scalar_runs(module))}
+    if fit is not None and not fit.refusal:
+        result |= {"_FIT_BATCH": fit.batch, "_FIT_ROWS": repr(fit.rows), "_FIT_EXAMPLES": repr(fit.examples)}
+    if "file_names" in module.info:
+        result |= session_constants(module)
+    return result
+
+
+def session_constants(module: ExtensionModule) -> dict[str, object]:
+    """Return what a session has to know: the names of the file, and its inputs and outputs in JSON."""
+    names = module.info["file_names"]
+    assert isinstance(names, dict)
+    (entry,) = (entry for entry in module.entries if entry.name == "forward")
+    result: dict[str, object] = {}
+    for kind, ports in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
+        result[f"_FILE_{kind}"] = tuple(names[port.name] for port in ports)
+        result[f"_SESSION_{kind}"] = repr(onnx_ports(ports, names))
+    return result
+
+
+def slot_text(slot: Slot) -> str:
+    """Return a slot of the table."""
+    size = DTYPES[slot.dtype].itemsize
+    strides = tuple(stride * size for stride in slot.strides)
+    fields = (state_name(slot), slot.kind, slot.dtype, slot.shape, strides, slot.offset, slot.gradient_offset)
+    return f"_Slot({', '.join(map(repr, fields))})"
+
+
+def golden_text(module: ExtensionModule, extents: Extents, dims: dict[str, str], call: Golden) -> str:
+    """Return a call whose answers are known: the values of the dims, and of each output a bound and some elements."""
+    values = dict(zip(module.dims, call.dims, strict=True))
+    return repr((call.entry, tuple(values.get(name, 1) for name in extents.dims), call.outputs))
+
+
+def weights_text(content: bytes | bytearray) -> str:
+    """Return lines of base64, of whole cache lines."""
+    padded = bytes(content).ljust(whole_lines(len(content)), b"\0")
+    return "\n".join(lines_of(base64.b64encode(padded).decode(), 120))
+
+
+def lines_of(text: str, width: int) -> list[str]:
+    """Return a long text cut into lines."""
+    return [text[i : i + width] for i in range(0, len(text), width)]
+
+
+def slots_of(module: ExtensionModule) -> tuple[str, ...]:
+    """Return the attributes of a Model of its own."""
+    state = ("_memory", "_process", "_turn") if module.slots else ()
+    held = ("_held",) if any(entry.name == "accumulate" for entry in module.entries) else ()
+    return ("__weakref__", *state, *held, *(f"_{attribute.name}" for attribute in attributes(module)))
+
+
+def python_method(method: Method) -> PythonMethod:
+    """Return a method for the template."""
+    server = "_call_entry" if method.is_entry else SERVERS.get(method.name, "")
+    return PythonMethod(
+        method.name,
+        method.signature,
+        docstring(method.doc.split("\n")),
+        server,
+        "" if server else BODIES[method.name],
+    )

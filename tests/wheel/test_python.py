@@ -1,0 +1,86 @@
+"""The wheel in plain Python: made without a compiler, for every platform; the examples run with it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mlaot.build.platforms import ABIS, parse_platform, targets_of
+
+from .. import projects
+
+DIGITS = projects.EXAMPLES / "digits"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a machine without a compiler."""
+    return {"PATH": str(tmp_path_factory.mktemp("empty")), "CC": ""}
+
+
+def wheel(project: Path, folder: Path, bare: dict[str, str]) -> tuple[Path, str]:
+    """The wheel of a copy of a project, and what making it said."""
+    copy = shutil.copytree(project, folder / project.name, ignore=shutil.ignore_patterns("build"))
+    said = projects.run("-m", "mlaot", "wheel", copy, "--platform", "any", "--out", folder / "dist", environ=bare)
+    (made,) = (folder / "dist").glob("*.whl")
+    return made, said
+
+
+def unpack(made: Path, site: Path) -> Path:
+    """A folder for ``sys.path``."""
+    with zipfile.ZipFile(made) as file:
+        file.extractall(site)
+    return site
+
+
+def test_xor_learns(tmp_path: Path, bare: dict[str, str]) -> None:
+    """It is for any Python 3, says that it is slow, replays the golden vectors; the example learns all four answers."""
+    made, said = wheel(projects.EXAMPLES / "xor", tmp_path, bare)
+    assert made.name == "xor-1.0-py3-none-any.whl"
+    assert "xor.nn is plain Python, for platforms without a wheel of their own: slow" in said
+    assert "xor.nn gives the model's answers; share of the largest error allowed: python" in said
+    with zipfile.ZipFile(made) as file:
+        names = [name for name in file.namelist() if ".dist-info/" not in name]
+        facts = file.read("xor-1.0.dist-info/WHEEL").decode()
+        bill = file.read("xor-1.0.dist-info/sboms/xor.cdx.json").decode()
+    assert sorted(names) == ["xor/__init__.py", "xor/nn.py", "xor/nn.pyi", "xor/py.typed"]
+    assert "Root-Is-Purelib: true" in facts and "Tag: py3-none-any" in facts
+    assert '"value": "py3-none"' in bill and "gcc" not in bill
+    site = unpack(made, tmp_path / "site")
+    printed = projects.run(projects.EXAMPLES / "xor" / "train.py", site=site, alone=True)
+    assert printed.splitlines()[-4:] == ["0 xor 0 = 0", "0 xor 1 = 1", "1 xor 0 = 1", "1 xor 1 = 0"]
+    checked = projects.run("-m", "mlaot", "check", made)
+    assert "xor.nn" in checked and "python" in checked
+
+
+def test_digits_train_and_serve(tmp_path: Path, bare: dict[str, str]) -> None:
+    """Weights that Python trained go into the module that serves; both recognize the same test images."""
+    train, _ = wheel(DIGITS / "train", tmp_path, bare)
+    weights = tmp_path / "weights.safetensors"
+    site = unpack(train, tmp_path / "site")
+    printed = projects.run(DIGITS / "train.py", "--epochs", "2", "--out", weights, site=site, alone=True)
+    trained = float(re.findall(r"accuracy +([\d.]+)%", printed)[-1])
+    project = shutil.copytree(DIGITS / "serve", tmp_path / "project", ignore=shutil.ignore_patterns("build"))
+    shutil.copy(weights, project)
+    (tmp_path / "serve").mkdir()
+    serve, _ = wheel(project, tmp_path / "serve", bare)
+    printed = projects.run(DIGITS / "serve.py", site=unpack(serve, tmp_path / "served"), alone=True)
+    (served,) = re.findall(r"^test accuracy: (\d+\.\d) %$", printed, re.MULTILINE)
+    assert float(served) == trained >= 75
+
+
+def test_emit_writes_one_file(tmp_path: Path, bare: dict[str, str]) -> None:
+    projects.run("-m", "mlaot", "emit", DIGITS / "serve", "--python", "--out", tmp_path, environ=bare)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["nn.py"]
+    shown = projects.run("-c", "from digits import nn; print(nn.forward([0] * 64).shape)", site=tmp_path, alone=True)
+    assert shown == "(10,)\n"
+
+
+def test_platforms_of_a_command() -> None:
+    """One wheel in plain Python serves all ABIs."""
+    windows, every = parse_platform("win_amd64"), parse_platform("any")
+    assert targets_of([windows, every], ABIS) == [(windows, ABIS[0]), (windows, ABIS[1]), (every, ABIS[0])]
