@@ -32,6 +32,7 @@ from mlaot.ir.types import boolean, i64
 from mlaot.ops import OPS, kinds
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.barrier import stop_gradient
 from mlaot.ops.base import Op, full_like
 from mlaot.ops.comparison import where
 from mlaot.passes.base import pass_over
@@ -368,7 +369,7 @@ class _Raiser:
         return mask if core.shape == held.shape else st.broadcast(mask, shape=held.shape, axes=axes)
 
     def _with_stand_ins(self, value: Node, holes: Mask) -> Node:
-        """Put into holes what their stand-ins hold."""
+        """Put into holes what their stand-ins hold. No gradient comes from a hole: a mask hides what becomes of it."""
         places = stand_ins(holes)
         own, others = (np.stack(np.unravel_index(p, holes.shape)) for p in (np.flatnonzero(holes), places[holes]))
         moved = np.flatnonzero((own != others).any(1)).tolist()
@@ -376,7 +377,7 @@ class _Raiser:
             axis, place = moved[0], int(others[moved[0], 0])
             kept = tuple(a for a in range(holes.ndim) if a != axis)
             row = st.reshape(st.part(value, axis, place, 1), shape=tuple(value.type.shape[a] for a in kept))
-            other = st.broadcast(row, shape=value.type.shape, axes=kept)
+            other = st.broadcast(stop_gradient(row), shape=value.type.shape, axes=kept)
             return where(self._mask(~holes), value, other)
         return take_as_view(value, places)
 
