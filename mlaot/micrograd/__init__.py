@@ -18,7 +18,7 @@ from mlaot.frontend.scalar.tables import Index, Length, Table
 from mlaot.frontend.scalar.vectorize import optimize
 
 if TYPE_CHECKING:
-    from mlaot.micrograd.compiled import compile
+    from mlaot.micrograd.compiled import compile as compile
 
 __all__ = [
     "MLP",
@@ -36,7 +36,6 @@ __all__ = [
     "Sparse",
     "Table",
     "Value",
-    "compile",
     "count",
     "cross_entropy",
     "declare",
@@ -54,7 +53,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``compile``, which loads the compiler, when it is asked for: building a graph needs none."""
+    """``compile``, which loads the compiler, when it is asked for: building a graph needs none.
+
+    It is not in ``__all__``, as it would hide Python's own.
+    """
     if name == "compile":
         return import_module("mlaot.micrograd.compiled").compile
     raise AttributeError(f"module 'mlaot.micrograd' has no attribute {name!r}")
