@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import mlaot
+from mlaot import passes
+from mlaot.errors import building
+from mlaot.evaluate import evaluate
 from mlaot.loading import trace
 from tests import projects
 
@@ -103,6 +106,21 @@ def test_trees_that_a_runtime_does_not_know_are_left_out(bench: Any) -> None:
     built = runtimes.Built("w7_gbt_b1", Path("none"), limits.Cost(0, 0, 0), 1, 124, 0.0, 0, 0, [])
     assert runtimes.start(built, "openvino", {}) is None
     assert runtimes.start(built, "torch", {}) is None
+
+
+def test_a_gpt_of_scalars(bench: Any, tmp_path: Path) -> None:
+    """It has the same nodes for any length, and trains as the scalar engine does, and as the model of arrays does."""
+    script = bench("microgpt")
+    with building(script.EXAMPLE):
+        model = script.example("model")
+        assert len({script.raised_nodes(model.build(positions, "float64").trace()) for positions in (5, 7)}) == 1
+        nn, _, _ = script.compiled(model.build(5, "float64"), ("base",))
+    worst, _ = script.beside_engine(model, 5, nn, 4)
+    assert worst < 1e-12
+    tokens, lengths = script.data(model, 5, 3)
+    arrays = passes.run("arrays", script.arrays(model, 5, "float64").trace())
+    found = evaluate(arrays.graphs["loss"], {**arrays.parameters, "tokens": tokens, "length": lengths})
+    assert nn.Model().loss(tokens, lengths) == pytest.approx(found["loss"], rel=1e-12)
 
 
 def test_other_outputs_are_an_error(bench: Any) -> None:

@@ -37,7 +37,7 @@ def unpack(made: Path, site: Path) -> Path:
     return site
 
 
-def test_xor_learns(tmp_path: Path, bare: dict[str, str]) -> None:
+def test_row_42_plain_python_learns_xor(tmp_path: Path, bare: dict[str, str]) -> None:
     """It is for any Python 3, says that it is slow, replays the golden vectors; the example learns all four answers."""
     made, said = wheel(projects.EXAMPLES / "xor", tmp_path, bare)
     assert made.name == "xor-1.0-py3-none-any.whl"
@@ -71,6 +71,16 @@ def test_digits_train_and_serve(tmp_path: Path, bare: dict[str, str]) -> None:
     printed = projects.run(DIGITS / "serve.py", site=unpack(serve, tmp_path / "served"), alone=True)
     (served,) = re.findall(r"^test accuracy: (\d+\.\d) %$", printed, re.MULTILINE)
     assert float(served) == trained >= 75
+
+
+def test_microgpt_learns(tmp_path: Path, bare: dict[str, str]) -> None:
+    """Integers in, an optimizer with a schedule: the loss falls, and names come out."""
+    folder = projects.EXAMPLES / "microgpt"
+    site = unpack(wheel(folder, tmp_path, bare)[0], tmp_path / "site")
+    printed = projects.run(folder / "train.py", "--steps", "50", site=site, alone=True)
+    (loss,) = re.findall(r"^steps    0 to   49   loss (\S+)$", printed, re.MULTILINE)
+    assert 2.5 < float(loss) < 3.2
+    assert re.search(r"^names:( [a-z]*){20}$", printed, re.MULTILINE), printed
 
 
 def test_emit_writes_one_file(tmp_path: Path, bare: dict[str, str]) -> None:
