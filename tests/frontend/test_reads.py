@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlaot import passes
-from mlaot.errors import building
+from mlaot.errors import MlaotError, building
 from mlaot.evaluate import evaluate
 from mlaot.loading import trace
 from mlaot.micrograd import Value, declare
@@ -70,7 +70,7 @@ def test_no_gradient_passes(build: None) -> None:
 def test_reads_are_numbers(build: None) -> None:
     a, b = Value(1.5), Value(2)
     assert a.data == 1.5 and isinstance(a.data, float) and isinstance(b.data, int) and f"{a.data} {b.data}" == "1.5 2"
-    assert type(a.data * 2) is float and sorted([b.data, a.data]) == [1.5, 2] and {a.data: 1} == {1.5: 1}
+    assert a.data * 2 == 3.0 and 1 / b.data == 0.5 and sorted([b.data, a.data]) == [1.5, 2] and {a.data: 1} == {1.5: 1}
     assert Value(a.data)._prev == ()
 
 
@@ -84,3 +84,29 @@ def test_one_term_has_the_form_of_many(build: None) -> None:
     out = [v for t, row in enumerate(scores) for v in softmax(row[: t + 1])]
     traced = trace(declare(out, inputs={"x": [v for row in scores for v in row]}))
     assert sum(node.op.name == "maximum" for node in traced.graph.nodes()) == 4
+
+
+COMPUTED: dict[str, Callable[[list[Value]], Any]] = {
+    "product": lambda x: x[0] * (x[1].data * 2),
+    "mean": lambda x: x[0] - sum(v.data for v in x) / len(x),
+    "chain": lambda x: x[0] + (1 - abs(-(x[1] * 3).data)) ** 2,
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed_from_an_input_is_no_constant(name: str, build: None) -> None:
+    x = [Value(0.5), Value(2.0)]
+    out = COMPUTED[name](x)
+    with pytest.raises(
+        MlaotError, match=r"\.data of .*the input 'x' is computed with, and the result, .*meets a Value"
+    ) as error:
+        declare(out, inputs={"x": x}).trace()
+    assert error.value.place.startswith("test_reads.py:")
+
+
+def test_what_is_computed_from_parameters_or_not_used_is_let_be(build: None) -> None:
+    x, w = Value(0.5), Value(2.0)
+    _ = w * (x.data * 2)
+    graph = passes.run("m", declare(x * (w.data * 2), inputs={"x": x}, parameters=[w]).trace()).graphs["forward"]
+    (found,) = evaluate(graph, {"x": np.array([3.0])}).values()
+    assert found == [12.0]

@@ -242,6 +242,7 @@ def _warn(
     named: Mapping[str, Ids],
 ) -> None:
     """Warn of what was probably not meant; ``order`` is the whole graph."""
+    lost.refuse_computed(order, inputs)
     lost.warn_of_constants(order, inputs, trained, trains=model.loss is not None)
     lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*model.roots, model.loss)})
     if model.loss is not None and trained:

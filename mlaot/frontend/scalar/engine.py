@@ -23,7 +23,7 @@ from mlaot.errors import MlaotError, is_building
 from mlaot.frontend.scalar import equal
 from mlaot.frontend.scalar.equal import representatives
 from mlaot.frontend.scalar.functions import FUNCTIONS
-from mlaot.frontend.scalar.lost import Line, forget_read, note_read, users_line
+from mlaot.frontend.scalar.lost import Line, forget_read, note_computed, note_read, users_line
 from mlaot.frontend.scalar.reads import Read, read
 
 Number = int | float
@@ -332,6 +332,10 @@ def as_value(item: Value | Number) -> Value:
     if isinstance(item, Value):
         return item
     if isinstance(item, Read):
+        if item.is_computed:
+            leaf = Value(item)
+            note_computed(leaf, item.value, item.line)
+            return leaf
         kind, reads = item.sources()
         for each in reads:
             forget_read(each.value, each.line)

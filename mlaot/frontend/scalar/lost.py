@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.errors import line_of, warn
+from mlaot.errors import MlaotError, line_of, warn
 from mlaot.frontend.scalar.parameters import Ids
 
 Line = tuple[str, int]  # of a file
@@ -106,6 +106,26 @@ def warn_of_reads(
                 warn(f".data of {what} is read while the graph is built: {advice}", line_of(*line))
 
 
+def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -> None:
+    """Refuse constants of the graph ``order`` that were computed from the number that an input had at the moment.
+
+    Raises ``MlaotError`` at the line that read it.
+    """
+    input_names = {id(leaf): name for name, leaves in inputs.items() for leaf in leaves}
+    elsewhere: set[int] = set()
+    for leaf in order:
+        value, line = _computed.get(leaf, (None, None))
+        source = None if line is None else _source(value, input_names, elsewhere)
+        if line is not None and source is not None:
+            what = "" if id(value) == source else "a Value that depends on "
+            error = MlaotError(
+                f".data of {what}the input {input_names[source]!r} is computed with, and the result, {leaf.data:.6g}, "
+                "meets a Value: it would be a constant for every input; compute with the Value itself"
+            )
+            error.place = line_of(*line)
+            raise error
+
+
 def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | None:
     """Return the id of an input that a value depends on; what depends on none is put into ``elsewhere``."""
     seen: set[int] = set()
@@ -145,7 +165,13 @@ def forget_read(value: Any, line: Line) -> None:
         values.remove(value)
 
 
+def note_computed(leaf: Any, value: Any, line: Line) -> None:
+    """Remember that a constant was computed from a value's number."""
+    _computed[leaf] = value, line
+
+
 _reads: dict[Line, list[Any]] = {}
+_computed: dict[Any, tuple[Any, Line]] = {}
 
 
 def _calls(line: Line) -> list[Path]:

@@ -5,14 +5,18 @@
 
 Where such a number meets a ``Value`` in arithmetic, the graph has the value itself, without its gradient, and not the
 number of that moment. Python's ``max`` and ``min`` compare, and a number remembers what it was compared with: what they
-return is the largest or smallest of all. Any other arithmetic makes a plain number of it.
+return is the largest or smallest of all. Arithmetic makes a number that is ``computed``: the graph has no value for it,
+and where it comes from an input, it must not get there. Anything else, as a function of ``math``, makes a plain number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+SIDES = ("add", "sub", "mul", "truediv", "pow")
+ARITHMETIC = ("__neg__", "__abs__", *(f"__{side}{name}__" for name in SIDES for side in ("", "r")))
 _numbers = count()
 
 
@@ -22,13 +26,14 @@ class Read:
     value: Any
     line: Any
     number: int  # in the order of reading
+    is_computed: bool
     larger_than: list[Read]
     smaller_than: list[Read]
 
     def of(self, value: Any, line: Any) -> Any:
         """Note whose number this is, and the line that read it."""
         self.value, self.line, self.number = value, line, next(_numbers)
-        self.larger_than, self.smaller_than = [], []
+        self.larger_than, self.smaller_than, self.is_computed = [], [], False
         return self
 
     def sources(self) -> tuple[str, list[Read]]:
@@ -52,15 +57,28 @@ class Read:
         return is_so
 
 
-class _Float(Read, float):
-    pass
+def _computing(kind: type, name: str) -> Callable[..., Any]:
+    """Return a method of a number whose result is known to be made of what was read."""
+
+    def method(self: Any, *others: Any) -> Any:
+        result = getattr(kind, name)(self, *others)
+        if type(result) not in _KINDS:
+            return result
+        number = read(self.value, result, self.line)
+        number.is_computed = True
+        return number
+
+    return method
 
 
-class _Int(Read, int):
-    pass
+def _kind(kind: type) -> type:
+    return type(f"_{kind.__name__}", (Read, kind), {name: _computing(kind, name) for name in ARITHMETIC})
+
+
+_KINDS = {kind: _kind(kind) for kind in (float, int)}
 
 
 def read(value: Any, number: Any, line: Any) -> Any:
     """Return a number that knows whose it is, where it is one of Python's."""
-    kind = {float: _Float, int: _Int}.get(type(number))
+    kind = _KINDS.get(type(number))
     return number if kind is None else kind(number).of(value, line)
