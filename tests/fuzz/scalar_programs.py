@@ -23,7 +23,7 @@ import numpy as np
 from mlaot.evaluate import evaluate
 from mlaot.ir import Graph
 from mlaot.loading import trace
-from mlaot.micrograd import Max, Value, declare
+from mlaot.micrograd import Max, Min, Value, declare, where
 from mlaot.passes.algebra.simplify import simplify
 from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
@@ -35,6 +35,7 @@ from mlaot.transforms.differentiate import pullback
 
 Rows = list[list[Value]]
 TOLERANCE = 1e-9
+FUNCTIONS = 8  # that a program may apply to each value
 
 
 @dataclass
@@ -69,13 +70,23 @@ class Program:
 
     def activate(self, x: Value, kind: int) -> Value:
         """A function that keeps numbers small."""
-        return (x.tanh(), x.relu() * 0.5, x * 0.7, (1 + (-x).tanh().exp()) ** -1, (x * x + 1).log())[kind % 5]
+        functions: tuple[Callable[[Value], Value], ...] = (
+            lambda x: x.tanh(),
+            lambda x: x.relu() * 0.5,
+            lambda x: x * 0.7,
+            lambda x: (1 + (-x).tanh().exp()) ** -1,
+            lambda x: (x * x + 1).log(),
+            lambda x: where(x > 0.1, x.sin(), 0.3 * x),
+            lambda x: Min(abs(x), 0.8),
+            lambda x: (x * x + 0.5).sqrt() - (x <= 0),
+        )
+        return functions[kind % FUNCTIONS](x)
 
 
 def layer(p: Program) -> None:
     """One layer for every position, with or without a bias and a residual."""
     out = p.rng.randint(1, 5)
-    w, b, kind = p.weights(out, p.width), p.weights(out), p.rng.randrange(5)
+    w, b, kind = p.weights(out, p.width), p.weights(out), p.rng.randrange(FUNCTIONS)
     is_biased, is_residual = p.rng.random() < 0.5, out == p.width and p.rng.random() < 0.5
     rows = []
     for row in p.rows:
@@ -124,7 +135,7 @@ def windows(p: Program) -> None:
     """A convolution over positions, without a border or with shorter sums at it."""
     size, out = p.rng.randint(1, 3), p.rng.randint(1, 4)
     size, stride = min(size, len(p.rows)), p.rng.randint(1, 2)
-    w, kind, border = p.weights(out, p.width, size), p.rng.randrange(5), p.rng.random() < 0.4
+    w, kind, border = p.weights(out, p.width, size), p.rng.randrange(FUNCTIONS), p.rng.random() < 0.4
     starts = range(-(size // 2), len(p.rows) - size // 2) if border else range(0, len(p.rows) - size + 1, stride)
     rows = []
     for s in starts:
@@ -174,7 +185,7 @@ def steps(p: Program) -> None:
 
 def elementwise(p: Program) -> None:
     """A function of every value, the same or one of two."""
-    kinds, w = [p.rng.randrange(5) for _ in range(2)], p.weight()
+    kinds, w = [p.rng.randrange(FUNCTIONS) for _ in range(2)], p.weight()
     mixed = p.rng.random() < 0.3
     p.rows = [
         [p.activate(v * w + 0.1, kinds[(i + j) % 2 if mixed else 0]) for j, v in enumerate(row)]
