@@ -88,14 +88,14 @@ def emit(
             settings, model = find()
             reading = record_reads(project, out) if note else nullcontext(list[Path]())
             with isolate(), tracing(settings, project), reading as read:
-                from mlaot.generate import generate, generate_module, generate_python
+                from mlaot import generate as generator
 
                 if "c" not in kinds:
-                    generate_python(settings, [model] if model else settings.models, out)
+                    generator.generate_python(settings, [model] if model else settings.models, out)
                 elif model is None:
-                    generate(settings, project, out, python="python" in kinds)
+                    generator.generate(settings, project, out, python="python" in kinds)
                 else:
-                    generate_module(settings, model, project, out)
+                    generator.generate_module(settings, model, project, out)
             if note:
                 note(read)
         except BaseException as error:

@@ -118,6 +118,17 @@ def parts_only(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
     return set(candidates) - kept
 
 
+def _around_slots(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
+    """Return the reshapes between the values that kernels compute for slots and the slots' shapes, if no node reads them."""
+    around: set[Node] = set()
+    for write in graph.writes.values():
+        node, value = write.find(), slot_root(write)
+        while node is not value and all(u in around for u in used[node]):
+            around.add(node)
+            node = node.arg(0)
+    return around
+
+
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
     """Return the groups of ``graph``, each behind those that it reads, and the group from which others read each node.
 
@@ -165,7 +176,7 @@ class _Fusion:
         self.groups: list[Group] = []
         self.order: dict[Group, int] = {}
         self.light: dict[Node, list[Node]] = {}  # what a row group computes again for each value
-        self.inner = parts_only(graph, used)
+        self.inner = parts_only(graph, used) | _around_slots(graph, used)
         self.cheap = cheap_nodes(graph)
         self.fixed = self.outputs | self.written | self.cheap
         self.recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in self.fixed and n.type.shape}

@@ -21,7 +21,17 @@ from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
-from mlaot.ops.kinds import PRODUCTS, VECTORS, adjacent, is_narrow, is_view, root_of, slot_root, strides
+from mlaot.ops.kinds import (
+    PRODUCTS,
+    VECTORS,
+    adjacent,
+    changes_unit_axes,
+    is_narrow,
+    is_view,
+    root_of,
+    slot_root,
+    strides,
+)
 from mlaot.ops.quantized import contract_groups
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.views import reshape_parts
@@ -83,8 +93,14 @@ def undo_reshape(buffer: Buffer, node: Node, value: Node) -> Buffer:
         return buffer
     strides, node = buffer.strides, node.find()
     while node is not value:
-        (part,) = reshape_parts(node, strides)
-        strides, node = part.strides, node.arg(0)
+        inner = node.arg(0)
+        if changes_unit_axes(node):
+            remaining = iter([s for s, d in zip(strides, node.type.shape, strict=True) if d != 1])
+            strides = tuple(0 if d == 1 else next(remaining) for d in inner.type.shape)
+        else:
+            (part,) = reshape_parts(node, strides)
+            strides = part.strides
+        node = inner
     return Buffer(buffer.name, buffer.dtype, value.type.shape, strides, "slice", True, buffer)
 
 

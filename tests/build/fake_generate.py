@@ -67,7 +67,7 @@ FACTS = """\
 NUMBERS = {"base": 1, "neon": 1, "v3": 2, "v4": 4}
 
 
-def generate(settings: Settings, project: Path, out: Path) -> None:
+def generate(settings: Settings, project: Path, out: Path, *, python: bool = False) -> None:
     for model in settings.models:
         generate_module(settings, model, project, out / model.module)
     write(cmake_files(settings), out)

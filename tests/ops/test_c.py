@@ -61,7 +61,10 @@ def special_cases(name: str, dtype: DType) -> list[Sample]:
     values = special(dtype)
     count = len(samples(name)[0].args)
     if count == 1:
-        given = {"pow": [{"exponent": e} for e in EXPONENTS], "quantize": [{"dtype": d} for d in (u8, i8, i16)]}
+        given = {
+            "pow": [{"exponent": e} for e in (*EXPONENTS, -1.5)],
+            "quantize": [{"dtype": d} for d in (u8, i8, i16)],
+        }
         given["quantize"] += [{"dtype": u8, "zero": 127}, {"dtype": i8, "zero": -5}]
         given["index"] = [{"size": 5, "wraps": True, "ignored": None}]
         attrs: list[dict[str, Any]] = given.get(name, [{}])

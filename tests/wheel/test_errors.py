@@ -186,8 +186,9 @@ MODELS = {
         "model.py:4: the loss must be one number, got f32[5]; end it with .mean() or .sum()",
     ),
     "op of a Value": (
-        SCALARS + "net = declare(Value(0.0, (out[0],), 'sin'), inputs={'x': x}, parameters=mlp)\n",
-        "model.py:4: op 'sin' of a Value with 1 arguments has no rule; known are + * ** ReLU exp log tanh max dot",
+        SCALARS + "net = declare(Value(0.0, (out[0],), 'bessel'), inputs={'x': x}, parameters=mlp)\n",
+        "model.py:4: op 'bessel' of a Value with 1 arguments has no rule; known are + * ** dot where max min < <= > >= "
+        "ReLU abs acos asin atan cos cosh erf exp expm1 log log1p sigmoid sin sinh sqrt tan tanh",
     ),
     "dtype": (
         SCALARS + "net = declare(out, inputs={'x': x}, parameters=mlp, dtype='float16')\n",
@@ -215,13 +216,13 @@ MODELS = {
     ),
     "max of Values": (
         SCALARS + "net = max(x)\n",
-        "model.py:4: a Value is compared: its number is not known when a graph is built; for the larger of two use "
-        "Max(a, b), for max(x, 0) x.relu()",
+        "model.py:4: a Value is compared, and a branch taken: its number is not known when a graph is built; use "
+        "where(condition, a, b), for the larger of two Max(a, b), for max(x, 0) x.relu()",
     ),
     "exp of math": (
         SCALARS + "import math\nnet = math.exp(x[0])\n",
-        "model.py:5: float(v) of a Value: functions of math take numbers; use v.exp(), v.log(), v.tanh(), v ** 0.5, "
-        "which the graph remembers, or v.data for the number",
+        "model.py:5: float(v) of a Value: Python's math takes numbers; `from mlaot.micrograd import math` has functions "
+        "of Values, or use v.exp(), v.sqrt() and the like, or v.data for the number",
     ),
     "power of two Values": (
         SCALARS + "net = x[0] ** x[1]\n",
