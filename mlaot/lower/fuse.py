@@ -119,7 +119,7 @@ def parts_only(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
 
 
 def _around_slots(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
-    """Return the reshapes between the values that kernels compute for slots and the slots' shapes, if no node reads them."""
+    """Return the reshapes between what kernels compute for slots and the shapes of these, where no node reads them."""
     around: set[Node] = set()
     for write in graph.writes.values():
         node, value = write.find(), slot_root(write)

@@ -109,5 +109,5 @@ def write(files: Mapping[str, str | bytes], out: Path) -> None:
             path.write_bytes(data)
 
 
-def pass_report(settings: Settings) -> str:
+def pass_report(settings: Settings, *, egraph: bool) -> str:
     return "".join(f"{model.module}: trace {load_attribute(settings, model, 'model')}\n" for model in settings.models)

@@ -221,8 +221,8 @@ MODELS = {
     ),
     "exp of math": (
         SCALARS + "import math\nnet = math.exp(x[0])\n",
-        "model.py:5: float(v) of a Value: Python's math takes numbers; `from mlaot.micrograd import math` has functions "
-        "of Values, or use v.exp(), v.sqrt() and the like, or v.data for the number",
+        "model.py:5: float(v) of a Value: Python's math takes numbers; `from mlaot.micrograd import math` has "
+        "functions of Values, or use v.exp(), v.sqrt() and the like, or v.data for the number",
     ),
     "power of two Values": (
         SCALARS + "net = x[0] ** x[1]\n",
