@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from mlaot.ir import DTYPES
 from mlaot.ir.dims import dim, names, step_of
 from mlaot.nest.expressions import (
     CHEAP_CALLS,
@@ -124,11 +125,17 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
     loads = dict.fromkeys(x for x in all_expressions(body) if isinstance(x, Load))
     can_repeat = written_arrays(body).isdisjoint(x.array.name for x in loads)
     for rows in chain[1:] if along is outer else chain[:1]:
-        reads = tuple([x for x in loads if _is_across(x, along, rows, lanes)])
+        # Only full vectors are transposed: doubles that are cast to floats fill two.
+        reads = tuple([x for x in loads if _is_full(x, width) and _is_across(x, along, rows, lanes)])
         squares = _Squares(tuple(chain), along, rows, lanes, body, reads, can_repeat)
         if reads and _is_regular(squares) and _may_reorder(squares):
             return squares
     return None
+
+
+def _is_full(load: Load, width: int) -> bool:
+    """Whether the lanes of a load are of that many bits."""
+    return DTYPES[load.type.dtype].itemsize * 8 == width
 
 
 def _is_light(body: Body, lanes: int) -> bool:

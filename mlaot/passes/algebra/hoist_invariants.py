@@ -187,7 +187,7 @@ def _sums(loop: _Loop) -> dict[int, Node]:
         total = loop.outputs[i].find()
         if i in loop.outer_results or total.op is not ew.add or total.type.dtype.kind != "f" or len(total.args) != 2:
             continue
-        if len(used[carry]) != 1:
+        if len(used.get(carry, ())) != 1:
             continue
         if carry in outputs or outputs.count(total) > 1 or used[total] or carry not in (total.arg(0), total.arg(1)):
             continue

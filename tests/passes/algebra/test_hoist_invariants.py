@@ -114,6 +114,11 @@ def test_a_carry_that_stays_is_a_constant() -> None:
     assert "carries=1" in text and "exp" in text.split("graph body")[0] and "r0=v0" in text
 
 
+def test_a_carry_that_no_round_reads() -> None:
+    """It is no sum that could be added up behind the loop."""
+    assert "add" in hoisted(loop(lambda v: [ew.add(v[1], ew.exp(v[1]))], h=H, x=X))
+
+
 def test_results_that_are_inputs_need_no_loop() -> None:
     def made(v: list[Node]) -> list[Node]:
         w, h, x = v
