@@ -215,8 +215,8 @@ class _Fusion:
 
         Nothing else may read the product, or the groups would wait for each other; updates of slots may, later.
         """
-        sources, is_update = self.source_groups(node) if is_elementwise(node) else [], node in self.updating
-        products = [g for g in sources if g.kind == "contraction" and (is_update or not g.closed)]
+        sources = self.source_groups(node) if is_elementwise(node) else []
+        products = [g for g in sources if g.kind == "contraction" and (node in self.updating or not g.closed)]
         free = [g for g in products if not self.outputs & g.members]
         last = max(free, key=lambda g: (g.level, self.order[g]), default=None)
         if last is None:
