@@ -134,8 +134,8 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
 
 
 def _is_full(load: Load, width: int) -> bool:
-    """Whether the lanes of a load are of that many bits."""
-    return DTYPES[load.type.dtype].itemsize * 8 == width
+    """Whether elements of that many bits are loaded."""
+    return DTYPES[load.array.dtype].itemsize * 8 == width
 
 
 def _is_light(body: Body, lanes: int) -> bool:
