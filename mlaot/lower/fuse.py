@@ -236,9 +236,9 @@ class _Fusion:
             self.delay_product(node)
         group = self.candidate(node) if node.op is not ew.copy else None
         if group is not None and (node in self.written or group.closed) and node not in self.final:
-            own = group.members | {node} | self.updating
             readers = {u for n in group.nodes if n not in self.written for u in self.used[n]}
-            if node not in self.updating or readers - own or group.members & self.outputs:
+            others = readers - group.members - self.updating - {node}
+            if node not in self.updating or others or group.members & self.outputs:
                 group = None
         return group or self.new_group(node, gates_of(node, self.used, self.outputs | self.written))
 

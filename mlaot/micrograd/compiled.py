@@ -10,7 +10,7 @@ from typing import Any
 
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, write
-from mlaot.frontend.scalar.declare import declare, topological
+from mlaot.frontend.scalar.declare import declare, topological, values_of
 from mlaot.generate import compile_model
 from mlaot.probe.beside import load_file
 from mlaot.schedule.machine import MACHINES
@@ -29,9 +29,9 @@ def compile(
     ``'weight'`` and ``'bias'`` are the parameters ``p``, both in the order of their use. Needs a C compiler. Nothing is
     kept on disk: what is to be kept, and to run elsewhere, is a project's model.
     """
-    roots = outputs.values() if isinstance(outputs, Mapping) else [outputs]
-    roots = [v for root in roots for v in (root if isinstance(root, list | tuple) else [root])]
-    leaves = [v for v in topological([*roots, *filter(None, [declaration.get("loss")])]) if not v._prev]
+    loss = declaration.get("loss")
+    roots = [*values_of(outputs), *([] if loss is None else [loss])]
+    leaves = [v for v in topological(roots) if not v._prev]
     if inputs is None:
         labelled = [v for v in leaves if v._op == "input"]
         inputs = {"x": labelled} if labelled else {}

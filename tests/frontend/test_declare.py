@@ -12,6 +12,7 @@ import pytest
 import mlaot
 from mlaot import optim
 from mlaot.errors import MlaotError
+from mlaot.frontend.scalar.declare import values_of
 from mlaot.micrograd import Label, Max, Value, declare
 
 from ..projects import build_module, load
@@ -188,3 +189,9 @@ def test_long_names_of_dtypes() -> None:
     )
     assert np.ones(2).astype(mlaot.float32).dtype == np.float32 == np.zeros(2, mlaot.float32).dtype
     assert mlaot.float64.dtype == np.float64 and np.dtype("float32") == mlaot.float32
+
+
+def test_values_of_outputs() -> None:
+    """What ``declare`` and ``compile`` take, in one order."""
+    assert values_of(X) == [X] and values_of([X, W]) == [X, W]
+    assert values_of({"a": [[X], [W]], "b": W}) == [X, W, W]

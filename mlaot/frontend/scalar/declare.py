@@ -121,7 +121,13 @@ class _Model:
     @property
     def roots(self) -> list[Any]:
         """Return the values that are outputs."""
-        return [value for output in self.results.values() for value in np.asarray(output, object).flat]
+        return values_of(self.outputs)
+
+
+def values_of(outputs: Any) -> list[Any]:
+    """Return the values of outputs: of one, of nested lists, of a dict of these."""
+    each = outputs.values() if isinstance(outputs, Mapping) else [outputs]
+    return [value for output in each for value in np.asarray(output, object).flat]
 
 
 def _check(model: _Model) -> None:
@@ -177,8 +183,7 @@ def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
 
 def declare_graph(outputs: Any) -> Declaration:
     """Declare a bare graph: its leaves labelled ``'input'``, in order of their use, are the vector x."""
-    roots = outputs if isinstance(outputs, list | tuple) else [outputs]
-    leaves = [v for v in topological(roots) if not v._prev and v._op == "input"]
+    leaves = [v for v in topological(values_of(outputs)) if not v._prev and v._op == "input"]
     if not leaves:
         raise MlaotError(
             "a bare graph of Values has no inputs; expected leaves made by Value(0.0, (), 'input'), "

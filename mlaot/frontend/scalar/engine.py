@@ -38,7 +38,7 @@ ORDER: dict[str, Callable[[float, float], bool]] = {
 
 def _function(op: str) -> Callable[[Value], Value]:
     def function(self: Value) -> Value:
-        return _apply(op, self)
+        return apply(op, self)
 
     function.__name__, function.__doc__ = op, f"``{op}(self)``, as ``math`` has it."
     return function
@@ -46,8 +46,7 @@ def _function(op: str) -> Callable[[Value], Value]:
 
 def _comparison(op: str) -> Callable[[Value, Value | Number], Value]:
     def comparison(self: Value, other: Value | Number) -> Value:
-        args = as_values((self, other))
-        return Value(rule(op).forward(args), args, op)
+        return apply(op, self, other)
 
     comparison.__doc__ = f"1 where ``self {op} other``, else 0."
     return comparison
@@ -108,11 +107,11 @@ class Value:
         """``self`` to a constant power; the exponent is an int or a float, never a ``Value``."""
         if not isinstance(other, int | float):
             raise AssertionError(f"**: expected an int or float as the exponent, got {type(other).__name__}")
-        return _apply(f"**{int(other) if isinstance(other, bool) else other}", self)
+        return apply(f"**{int(other) if isinstance(other, bool) else other}", self)
 
     def relu(self) -> Value:
         """``max(self, 0)``; the gradient at 0 is 0."""
-        return _apply("ReLU", self)
+        return apply("ReLU", self)
 
     exp, log, tanh, sigmoid, sqrt, abs, expm1, log1p, erf = map(
         _function, ("exp", "log", "tanh", "sigmoid", "sqrt", "abs", "expm1", "log1p", "erf")
@@ -260,8 +259,7 @@ class Min(Value):
 
 def where(condition: Value | Number, a: Value | Number, b: Value | Number) -> Value:
     """Return ``a`` where ``condition``, a comparison of Values, is not 0, else ``b``; only that one gets a gradient."""
-    args = as_values((condition, a, b))
-    return Value(rule("where").forward(args), args, "where")
+    return apply("where", condition, a, b)
 
 
 class Array(Value):
@@ -339,8 +337,7 @@ def as_value(item: Value | Number) -> Value:
         kind, reads = item.sources()
         for each in reads:
             forget_read(each.value, each.line)
-        values = tuple(each.value for each in reads)
-        return Value(rule(f"{kind} of data").forward(values), values, f"{kind} of data")
+        return apply(f"{kind} of data", *(each.value for each in reads))
     return Value(item)
 
 
@@ -385,8 +382,9 @@ def topological_order(*roots: Any) -> list[Any]:
     return order
 
 
-def _apply(op: str, arg: Value) -> Value:
-    args = (arg,)
+def apply(op: str, *items: Value | Number) -> Value:
+    """Return the result of an op on values and numbers."""
+    args = as_values(items)
     return Value(rule(op).forward(args), args, op)
 
 

@@ -90,7 +90,7 @@ def warn_of_reads(
 
     ``roots`` are the ids of the outputs and the loss, whose numbers many a program looks at.
     """
-    input_names = {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
+    input_names = _names(inputs)
     parameters = {
         id(trained[i]): f"the parameter {name!r}" for name, ids in named.items() for i in ids.reshape(-1).tolist()
     }
@@ -101,9 +101,8 @@ def warn_of_reads(
             source = None if id(value) in roots else _source(value, input_names, elsewhere)
             what = parameters.get(id(value)) if source is None else input_names[source]
             if what is not None and any(_computes(path, is_input=id(value) == source) for path in paths):
-                what = what if not value._prev else f"a Value that depends on {what}"
                 advice = "its number of this moment becomes a constant; compute with the Value itself"
-                warn(f".data of {what} is read while the graph is built: {advice}", line_of(*line))
+                warn(f".data of {_origin(value, what)} is read while the graph is built: {advice}", line_of(*line))
 
 
 def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -> None:
@@ -111,19 +110,27 @@ def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -
 
     Raises ``MlaotError`` at the line that read it.
     """
-    input_names = {id(leaf): name for name, leaves in inputs.items() for leaf in leaves}
-    elsewhere: set[int] = set()
-    for leaf in order:
-        value, line = _computed.get(leaf, (None, None))
-        source = None if line is None else _source(value, input_names, elsewhere)
-        if line is not None and source is not None:
-            what = "" if id(value) == source else "a Value that depends on "
+    input_names, elsewhere = _names(inputs), set[int]()
+    for leaf in filter(_computed.__contains__, order):
+        value, line = _computed[leaf]
+        source = _source(value, input_names, elsewhere)
+        if source is not None:
             error = MlaotError(
-                f".data of {what}the input {input_names[source]!r} is computed with, and the result, {leaf.data:.6g}, "
+                f".data of {_origin(value, input_names[source])} is computed with, and the result, {leaf.data:.6g}, "
                 "meets a Value: it would be a constant for every input; compute with the Value itself"
             )
             error.place = line_of(*line)
             raise error
+
+
+def _names(inputs: Mapping[str, Iterable[Any]]) -> dict[int, str]:
+    """Return what each leaf of the inputs is called, by its id."""
+    return {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
+
+
+def _origin(value: Any, name: str) -> str:
+    """Return what a value is, that is called so or depends on what is called so."""
+    return f"a Value that depends on {name}" if value._prev else name
 
 
 def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | None:

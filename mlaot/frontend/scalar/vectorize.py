@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mlaot.frontend.scalar.engine import Array, Dot, Value, rule, topological_order
+from mlaot.frontend.scalar.engine import Array, Dot, Value, apply, topological_order
 from mlaot.frontend.scalar.equal import find, make_equal_to, representatives
 
 
@@ -59,4 +59,4 @@ def _make_dots(root: Value) -> None:
 
 
 def _sum(terms: list[Value]) -> Value:
-    return Value(rule("+").forward(tuple(terms)), terms, "+") if len(terms) > 1 else terms[0]
+    return apply("+", *terms) if len(terms) > 1 else terms[0]
