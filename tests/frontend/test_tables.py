@@ -92,6 +92,7 @@ def test_a_length_cuts_off_what_lies_behind_it(tmp_path: Path) -> None:
     slope = np.mean([sum(2 * 0.5 * v * v for v in row[:n]) / n for row, n in zip(rows, lengths, strict=True)])
     assert model.gradients["w"].item() == pytest.approx(slope)
     assert np.isnan(rows[0]).sum() == 0 and model.forward(np.full((1, 6), np.inf), [1])[0] == np.inf
+    assert model.forward(rows, [6, 6]).tolist() == pytest.approx((0.25 * rows**2 + rows).mean(1).tolist())
     for wrong in (7, -1):
         with pytest.raises(ValueError, match="length"):
             model.forward(rows, [1, wrong])

@@ -530,6 +530,17 @@ def test_a_slot_is_updated_in_another_shape(tmp_path: Path) -> None:
     assert len(program.procedures[0].kernels) == 2  # of the loss, and of both slots
 
 
+def test_a_product_that_others_read_writes_no_slot() -> None:
+    """It would have to wait for the slot's last reader, and they for it."""
+    graph = Graph("train_step")
+    a = graph.input("a", f32[5, 7], parameter=True)
+    gradient = red.contract(graph.input("x", f32[BATCH, 5]), graph.input("y", f32[BATCH, 7]), spec="ca,cb->ab")
+    graph.writes["a"] = ew.sub(a, gradient)
+    assert [nodes for _, nodes in groups(graph)] == [["contract", "sub"]]
+    graph.outputs["norm"] = red.sum_(ew.exp(gradient), axes=(0, 1))
+    assert not any({"contract", "sub"} <= {*nodes} for _, nodes in groups(graph))
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_an_optimizers_update_is_one_kernel(transposed: bool) -> None:
     """That of the gradient; its state lies in memory as the parameter does, whose order the products choose."""
