@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.types import DTYPES, f32, f64
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
-from mlaot.nest.expressions import Array, Index, Panels, ValueType, Var, as_index, call, const
+from mlaot.nest.expressions import Array, Index, Load, Panels, ValueType, Var, as_index, call, const
 from mlaot.nest.statements import Assign, Let, Mutable, Nest, Store, loop
 from mlaot.passes.algebra.legalize import legalize
 from mlaot.passes.algebra.upcast import upcast
@@ -114,6 +115,20 @@ def f(out, w, x):
         out[j] = acc
 '''
     )
+
+
+@pytest.mark.parametrize("op", ["add", "sub"])
+def test_elements_behind_an_index_that_is_read(op: str) -> None:
+    """Slices where they lie forwards; what lies backwards is read one by one."""
+    at, x, out = Array("at", "i64", 1), Array("x", "f64", 8), Array("out", "f64", 4)
+    j = Index(mlaot.dim("j"))
+    nest = Nest("f", (out, at, x), (loop("j", 4, (Store(out, as_index(j), Load(x, call(op, at[0], j), F64)),)),))
+    names, spell = dict[str, Any](), Speller()
+    text = print_kernel(nest, "f", nest.dims, spell)
+    exec("\n".join([*definitions(spell.calls), text]), names)
+    found, numbers = np.zeros(4), np.arange(8.0)
+    names["f"](found.data, np.array([3]).data, numbers.data)
+    assert found.tolist() == (numbers[3:7] if op == "add" else numbers[3::-1]).tolist()
 
 
 def test_panels_are_resolved() -> None:
