@@ -12,10 +12,12 @@ Matrices keep one row for each example, for which products are fast.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.axes import Labels
 from mlaot.ops.indexing import gather
+from mlaot.ops.kinds import adjacent
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.base import pass_over
 from mlaot.passes.training import microbatch
@@ -74,7 +76,10 @@ class _Body:
         operands = []
         for a, labels in zip(args, axes.args, strict=True):
             is_read_last = self.goes_innermost(a) or (is_innermost and a in self.tiled and node.op is not red.contract)
-            operands.append(Laid(self.last(a), rotate(labels)) if is_read_last else Laid(self.first(a), labels))
+            value = self.last(a) if is_read_last else self.first(a)
+            if is_read_last and node.op is st.window and adjacent(value) != value.type.rank - 1:
+                value = ew.copy(value)  # a view of a matrix, which taps and filters read again and again
+            operands.append(Laid(value, rotate(labels) if is_read_last else labels))
         result = lay_out(node, operands, rotate(axes.result) if is_innermost else None)
         if result is None or result.labels not in (axes.result, rotate(axes.result)):
             return None
