@@ -5,8 +5,7 @@
 ``scalars`` are the operations on single numbers that the program makes, ``nodes`` what the graph of ``forward`` has in
 the end, the bodies of loops included, ``CPU s`` the time from the traced program to the compiled module. The other
 columns are microseconds on one core in float64, for one example: a call of ``forward``, and ``train_step`` by the mean
-of squared outputs. Results are compared first. An edit distance, whose table is filled along two axes at once, stays
-code for single numbers; so no array program stands beside it.
+of squared outputs. Results are compared first.
 """
 
 from __future__ import annotations
@@ -228,7 +227,108 @@ def edits(length: int) -> Case:
                 rows[i + 1][j + 1] = -sum((-w).exp() for w in ways).log()  # type: ignore[union-attr]
         return [rows[-1][-1]]
 
-    return Case((length, length), {"gap": ()}, scalars, None)
+    def arrays(x: Any, p: Nested) -> Any:
+        def row(above: Any, inputs: Any) -> Any:
+            first, costs = inputs
+
+            def cell(left: Any, near: Any) -> Any:
+                up, between, cost = near
+                ways = (up + p["gap"], left + p["gap"], between + cost)
+                value = -np.log(sum(np.exp(-w) for w in ways))
+                return value, value
+
+            cells = mlaot.scan(cell, first, (above[1:], above[:-1], costs))[1]
+            return np.concatenate([first.reshape(1), cells]), ()
+
+        border = np.arange(length + 1.0)
+        return mlaot.scan(row, border, (border[1:], x))[0][-1:]
+
+    return Case((length, length), {"gap": ()}, scalars, arrays)
+
+
+def sequences(count: int, length: int) -> Case:
+    """A recurrent network on several sequences."""
+
+    def scalars(x: Any, p: Nested) -> list[Value]:
+        result = []
+        for rows in x:
+            h = [Value(0.0)] * 8
+            for row in rows:
+                h = [(dot(u, row) + dot(v, h)).tanh() for u, v in zip(p["u"], p["v"], strict=True)]
+            result += h
+        return result
+
+    def arrays(x: Any, p: Nested) -> Any:
+        z = (x @ p["u"].T).transpose(1, 0, 2)
+        return mlaot.scan(lambda h, z: (np.tanh(z + h @ p["v"].T), ()), np.zeros((count, 8)), z)[0].reshape(-1)
+
+    return Case((count, length, 4), {"u": (8, 4), "v": (8, 8)}, scalars, arrays)
+
+
+def deep(layers: int) -> Case:
+    """Equal layers, each with weights of its own."""
+
+    def scalars(x: list[Value], p: Nested) -> list[Value]:
+        for w, b in zip(p["w"], p["b"], strict=True):
+            x = [(dot(row, x) + bias).tanh() for row, bias in zip(w, b, strict=True)]
+        return x
+
+    def arrays(x: Any, p: Nested) -> Any:
+        return mlaot.scan(lambda h, w: (np.tanh(w[0] @ h + w[1]), ()), x, (p["w"], p["b"]))[0]
+
+    return Case((8,), {"w": (layers, 8, 8), "b": (layers, 8)}, scalars, arrays)
+
+
+def memory(length: int) -> Case:
+    """A value of the three before it."""
+
+    def scalars(x: list[Value], p: Nested) -> list[Value]:
+        y = list(x[:3])
+        for seen in x[3:]:
+            y.append(dot(p["w"], y[-3:]) + seen)
+        return y
+
+    def arrays(x: Any, p: Nested) -> Any:
+        def step(last: Any, seen: Any) -> Any:
+            a, b, c = last
+            value = p["w"][0] * a + p["w"][1] * b + p["w"][2] * c + seen
+            return (b, c, value), value
+
+        return np.concatenate([x[:3], mlaot.scan(step, (x[0], x[1], x[2]), x[3:])[1]])
+
+    return Case((length,), {"w": (3,)}, scalars, arrays)
+
+
+def adam(steps: int) -> Case:
+    """Steps of Adam for a line of four coefficients through eight points."""
+    first, second = 0.9, 0.99
+
+    def scalars(x: Rows, p: Nested) -> list[Value]:
+        w = list(p["w"])
+        m, s = [Value(0.0)] * 4, [Value(0.0)] * 4
+        for t in range(1, steps + 1):
+            errors = [dot(w, row) - row[0] for row in x]
+            gradient = [sum((e * row[j] for e, row in zip(errors, x, strict=True)), Value(0.0)) for j in range(4)]
+            m = [first * a + (1 - first) * g for a, g in zip(m, gradient, strict=True)]
+            s = [second * a + (1 - second) * g * g for a, g in zip(s, gradient, strict=True)]
+            w = [
+                v - 0.01 * (a / (1 - first**t)) / ((b / (1 - second**t)) ** 0.5 + 1e-8)
+                for v, a, b in zip(w, m, s, strict=True)
+            ]
+        return w
+
+    def arrays(x: Any, p: Nested) -> Any:
+        def step(carry: Any, scales: Any) -> Any:
+            w, m, s = carry
+            gradient = x.T @ (x @ w - x[:, 0])
+            m = first * m + (1 - first) * gradient
+            s = second * s + (1 - second) * gradient * gradient
+            return (w - 0.01 * (m / scales[0]) / ((s / scales[1]) ** 0.5 + 1e-8), m, s), ()
+
+        t = np.arange(1.0, steps + 1)
+        return mlaot.scan(step, (p["w"], np.zeros(4), np.zeros(4)), (1 - first**t, 1 - second**t))[0][0]
+
+    return Case((8, 4), {"w": (4,)}, scalars, arrays)
 
 
 CASES = {
@@ -246,6 +346,11 @@ CASES = {
     "attention 16 positions": lambda: attention(16),
     "attention 64 positions": lambda: attention(64),
     "edit distance 8 letters": lambda: edits(8),
+    "edit distance 16 letters": lambda: edits(16),
+    "four sequences of 30": lambda: sequences(4, 30),
+    "20 layers": lambda: deep(20),
+    "memory of three, 200 steps": lambda: memory(200),
+    "30 steps of Adam": lambda: adam(30),
 }
 
 

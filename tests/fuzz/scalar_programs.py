@@ -3,8 +3,9 @@
     python -m tests.fuzz.scalar_programs --count 10000 --seed 0
 
 A program is a few stages, each over the values of those before: layers that share weights over positions, windows with
-and without a border, sums over all positions so far, recurrences, unrolled steps, elementwise work and picks. Both
-graphs are evaluated by the references of their ops, in float64, so nothing is compiled.
+and without a border, sums over all positions so far, recurrences, unrolled steps, chains side by side, equal layers,
+tables, elementwise work and picks. Both graphs are evaluated by the references of their ops, in float64, so nothing is
+compiled.
 """
 
 from __future__ import annotations
@@ -183,6 +184,76 @@ def steps(p: Program) -> None:
     p.rows = [row, *p.rows[1:]]
 
 
+def side_by_side(p: Program) -> None:
+    """The same steps on every position, with or without inputs of their own."""
+    count, kind, w = p.rng.randint(4, 9), p.rng.randrange(3), p.weights(p.width)
+    b = p.weights(count)
+    rows = []
+    for row in p.rows:
+        y = list(row)
+        for t in range(count):
+            if kind == 0:
+                y = [v * x * 0.5 + b[t] for v, x in zip(y, row, strict=True)]
+            elif kind == 1:
+                y = [(v * wi + b[0]).tanh() for v, wi in zip(y, w, strict=True)]
+            else:
+                y = [(v * wi + y[i - 1] * b[0]).tanh() for i, (v, wi) in enumerate(zip(y, w, strict=True))]
+        rows.append(y)
+    p.rows = rows
+
+
+def memory(p: Program) -> None:
+    """A value of each position from those of the last two or three, or from those some positions before."""
+    lag, kind, w = p.rng.randint(2, 3), p.rng.randrange(2), p.weights(3)
+    y = [row[0] for row in p.rows[:lag]]
+    for row in p.rows[lag:]:
+        last = y[-lag:] if kind == 0 else [y[-lag], y[-1]]
+        y.append((p.total([wi * v for wi, v in zip(w, last, strict=False)]) + row[-1]).tanh())
+    p.rows = [[v] for v in y]
+
+
+def layers(p: Program) -> None:
+    """Equal layers of weights of their own, with or without a way around each."""
+    count, is_residual = p.rng.randint(4, 6), p.rng.random() < 0.5
+    row, inner = p.rows[0], p.rng.randint(1, 3)
+    for _ in range(count):
+        up, down = p.weights(inner, p.width), p.weights(p.width, inner)
+        h = [p.total([a * b for a, b in zip(ws, row, strict=True)]).tanh() for ws in up]
+        new = [p.total([a * b for a, b in zip(ws, h, strict=True)]) for ws in down]
+        row = [a + b for a, b in zip(row, new, strict=True)] if is_residual else new
+    p.rows = [row, *p.rows[1:]]
+
+
+def table(p: Program) -> None:
+    """Every cell of the one above, the one to the left and the one between, and of a value of each side."""
+    kind, gap = p.rng.randrange(3), p.weight()
+    side = [row[0] for row in p.rows]
+    cells = [[Value(0.1 * (i + j)) for j in range(len(side) + 1)] for i in range(len(side) + 1)]
+    for i, a in enumerate(side):
+        for j, b in enumerate(side):
+            ways = [cells[i][j + 1] + gap, cells[i + 1][j] + gap, cells[i][j] + a * b]
+            if kind == 0:
+                cell = -sum((-w).exp() for w in ways).log()  # type: ignore[union-attr]
+            elif kind == 1:
+                cell = Min(Min(ways[0], ways[1]), ways[2])
+            else:
+                cell = (ways[0] * 0.3 + ways[1] * 0.2 + ways[2] * 0.1).tanh()
+            cells[i + 1][j + 1] = cell
+    p.rows = [row[1:] for row in cells[1:]] if p.rng.random() < 0.5 else [[cells[-1][-1]]]
+
+
+def momentum(p: Program) -> None:
+    """Steps of a descent that carry more than what they move, with numbers that change from step to step."""
+    x, rate, kind = list(p.rows[0]), p.weight(), p.rng.randrange(2)
+    m = [Value(0.0) for _ in x]
+    for t in range(p.rng.randint(4, 9)):
+        gradient = [v * v.tanh() - rate for v in x]
+        m = [0.9 * a + 0.1 * g for a, g in zip(m, gradient, strict=True)]
+        scale = 1 - 0.9 ** (t + 1) if kind else 2.0
+        x = [v - a * (0.1 / scale) for v, a in zip(x, m, strict=True)]
+    p.rows = [x, *p.rows[1:]]
+
+
 def elementwise(p: Program) -> None:
     """A function of every value, the same or one of two."""
     kinds, w = [p.rng.randrange(FUNCTIONS) for _ in range(2)], p.weight()
@@ -206,6 +277,7 @@ def picks(p: Program) -> None:
 
 STAGES: tuple[Callable[[Program], None], ...] = (
     *(layer, layer, so_far, so_far, windows, windows, recurrence, recurrence, steps, elementwise, picks),
+    *(side_by_side, memory, layers, table, momentum),
 )
 
 

@@ -237,7 +237,7 @@ def _families(args: Sequence[list[int]], found: Sequence[Roles]) -> Iterable[lis
         *(f for f in families if any(_reads(f, g, below) or _reads(g, f, below) for g in families if f is not g))
     )
     lengths = [len(roles[r]) for r in joined]
-    if joined and len(joined) <= JOINED_NODES and 4 * min(lengths) >= 3 * max(lengths):
+    if joined and len(joined) <= JOINED_NODES and max(lengths) - min(lengths) <= max(DEPTHS):
         families.append(joined)
     for family in sorted(families, key=len, reverse=True):
         yield [roles[r] for r in sorted(family)]
@@ -275,13 +275,14 @@ def _cuts(
                 for cut in range(max(int(height[a]), end - period), min(int(height[n]), end)):
                     crossing[cut][a] = None
     for values in crossing.values():
-        earlier = _fewest(_needed(list(values), args), args)
-        later = [next_[i] for i in earlier if i in next_]
-        while earlier and len(later) == len(earlier):
-            ends, earlier = (earlier, later), later
-            later = [next_[i] for i in earlier if i in next_]
-            if len(later) < len(earlier):
-                yield ends
+        needed = _needed(list(values), args)
+        fewest = _fewest(needed, args)
+        for start in filter(None, [needed] if fewest == needed else [needed, fewest]):
+            rounds: list[list[int]] = [start]
+            while next_.keys() >= set(rounds[-1]):
+                rounds.append([next_[i] for i in rounds[-1]])
+            if len(rounds) > 1:
+                yield rounds[-2], rounds[-1]
 
 
 def _needed(values: list[int], args: Sequence[list[int]]) -> list[int]:

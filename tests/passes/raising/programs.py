@@ -230,6 +230,69 @@ def largest_so_far(length: int) -> Program:
     return Program(outputs, [x], {})
 
 
+def side_by_side(length: int) -> Program:
+    """A recurrent network on three rows of inputs, one after the other."""
+    x, u, v = [leaves(length) for _ in range(3)], weights(4, WIDTH), weights(4, 4)
+    outputs = []
+    for rows in x:
+        h = [Value(0.0)] * 4
+        for row in rows:
+            h = [s.tanh() for s in plus(linear(row, u), linear(h, v))]
+        outputs += h
+    return Program(outputs, flat_rows(x), {"u": u, "v": v})
+
+
+def flat_rows(parts: list[Rows]) -> Rows:
+    return [row for rows in parts for row in rows]
+
+
+def layers_of_their_own(length: int) -> Program:
+    """Equal layers that share no weights."""
+    (x,), w, b = leaves(1, 4), weights(length, 4, 4), weights(length, 4)
+    h = x
+    for layer in range(length):
+        h = [s.tanh() for s in plus(linear(h, w[layer]), b[layer])]
+    return Program(h, [x], {"w": w, "b": b})
+
+
+def memory_of_three(length: int) -> Program:
+    """Each value from the three before it."""
+    (x,), w = leaves(1, length), weights(3)
+    y = list(x[:3])
+    for seen in x[3:]:
+        y.append(w[0] * y[-1] + w[1] * y[-2] + w[2] * y[-3] + seen)
+    return Program(y, [x], {"w": w})
+
+
+def adam(length: int) -> Program:
+    """Steps of Adam for a line through four points, whose corrections are other numbers in each step."""
+    x, y = leaves(2, 4)
+    w = [Value(0.3), Value(0.1)]
+    m, s = [Value(0.0)] * 2, [Value(0.0)] * 2
+    for t in range(1, length + 1):
+        errors = [w[0] * xi + w[1] - yi for xi, yi in zip(x, y, strict=True)]
+        gradient = [sum(e * xi for e, xi in zip(errors, x, strict=True)), sum(errors)]
+        m = [0.9 * a + 0.1 * g for a, g in zip(m, gradient, strict=True)]
+        s = [0.99 * a + 0.01 * g * g for a, g in zip(s, gradient, strict=True)]  # type: ignore[operator]
+        w = [
+            v - 0.01 * (a / (1 - 0.9**t)) / ((b / (1 - 0.99**t)) ** 0.5 + 1e-8) for v, a, b in zip(w, m, s, strict=True)
+        ]
+    return Program(w, [x, y], {})
+
+
+def table(length: int) -> Program:
+    """A soft minimum over the ways through a table of costs, from one corner to the other."""
+    size, scale = length // 2, Value(0.7)
+    x = leaves(size, size)
+    cells = [[Value(3.0)] * (size + 1) for _ in range(size + 1)]
+    cells[0][0] = Value(0.0)
+    for i in range(size):
+        for j in range(size):
+            near = sum((-cell).exp() for cell in (cells[i][j + 1], cells[i + 1][j], cells[i][j]))
+            cells[i + 1][j + 1] = scale * x[i][j] - near.log()  # type: ignore[union-attr]
+    return Program([cells[-1][-1]], x, {"scale": scale})
+
+
 PROGRAMS: dict[Callable[[int], Program], set[str]] = {  # and ops that they become, besides elementwise ones
     attention: {"contract", "where"},
     several_layers: {"contract", "where"},
@@ -246,4 +309,9 @@ PROGRAMS: dict[Callable[[int], Program], set[str]] = {  # and ops that they beco
     descent: {"scan"},
     chain: {"scan"},
     largest_so_far: {"scan"},
+    side_by_side: {"scan"},
+    layers_of_their_own: {"scan"},
+    memory_of_three: {"scan"},
+    adam: {"scan"},
+    table: {"scan"},
 }

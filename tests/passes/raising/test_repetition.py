@@ -22,7 +22,7 @@ from mlaot.passes.raising.arrays import HOLE, column_ranks, filled, invariant, s
 from mlaot.passes.raising.positions import take_as_view
 
 from ...compiled import Library, State
-from .programs import PROGRAMS, Program, attention, flat, lstm, recurrent
+from .programs import PROGRAMS, Program, attention, flat, kalman, lstm, recurrent, side_by_side, table
 
 LENGTHS = 20, 28
 
@@ -46,6 +46,19 @@ def test_graphs_do_not_grow(program: Callable[[int], Program]) -> None:
     assert PROGRAMS[program] <= found, graphs[1]
 
 
+def test_a_filter_is_one_loop_of_all_rounds_but_the_first() -> None:
+    """What it knows after the last step is not read by anybody, and what it knows does not depend on what it sees."""
+    graph = passes.run("m", declared(kalman(20)).trace()).graphs["forward"]
+    assert [node.attrs["length"] for node in graph.nodes() if node.op.name == "scan"] == [19]
+
+
+def test_rows_of_a_table_are_loops_in_a_loop() -> None:
+    graph = passes.run("m", declared(table(24)).trace()).graphs["forward"]
+    loops = [node for node in graph.nodes() if node.op.name == "scan"]
+    inner = [n for loop in loops for n in loop.attrs["body"].graph.nodes() if n.op.name == "scan"]
+    assert len(inner) == 1
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_results_stay(program: Callable[[int], Program]) -> None:
     written = program(LENGTHS[0])
@@ -58,10 +71,12 @@ def test_results_stay(program: Callable[[int], Program]) -> None:
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("program", [attention, recurrent, lstm], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [attention, recurrent, lstm, side_by_side, table], ids=lambda program: program.__name__
+)
 def test_they_train(program: Callable[[int], Program], tmp_path: Path) -> None:
     """The compiled gradient is that of the engine."""
-    written = program(6)
+    written = program(12 if program is table else 6)
     leaves = flat(written.inputs)
     row = np.random.default_rng(1).normal(size=len(leaves))
     for leaf, number in zip(leaves, row, strict=True):
@@ -72,14 +87,14 @@ def test_they_train(program: Callable[[int], Program], tmp_path: Path) -> None:
     module = passes.run("m", declared(written, loss=True).trace())
     program = lower(module)
     state = State(program)
-    start = {name: state.slot(name).copy() for name in module.parameters}
+    values, arrays = parameter_arrays(written.parameters)
+    start = {name: state.slot(name).copy() for name in arrays}
     inputs = {"x": row[None], "lr": 1.0}
     found = Library({"m": program}, "base", tmp_path).call("m", "train_step", inputs, {"batch": 1}, state)
     np.testing.assert_allclose(found["loss"], loss.data, rtol=1e-12)  # type: ignore[union-attr]
-    values, _ = parameter_arrays(written.parameters)
-    for value, (name, place) in zip(values, module.scalars, strict=True):
-        moved = start[name].reshape(-1)[place] - state.slot(name).reshape(-1)[place]
-        np.testing.assert_allclose(moved, value.grad, rtol=1e-9, atol=1e-12)
+    for name, numbers in arrays.items():
+        moved = start[name].reshape(-1) - state.slot(name).reshape(-1)
+        np.testing.assert_allclose(moved, [values[i].grad for i in numbers.flat], rtol=1e-9, atol=1e-12)
 
 
 def test_exploding_values_of_later_positions_do_no_harm() -> None:
