@@ -231,7 +231,7 @@ def table(p: Program) -> None:
     cells = [[Value(0.1 * (i + j)) for j in range(len(side) + 1)] for i in range(len(side) + 1)]
     for i, a in enumerate(side):
         for j, b in enumerate(side):
-            ways = [cells[i][j + 1] + gap, cells[i + 1][j] + gap, cells[i][j] + a * b]
+            ways = [cells[i][j + 1] + gap, cells[i + 1][j] + gap, cells[i][j] + (a * b).tanh()]
             if kind == 0:
                 cell = -sum((-w).exp() for w in ways).log()  # type: ignore[union-attr]
             elif kind == 1:

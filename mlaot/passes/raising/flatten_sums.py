@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from mlaot.ir import Graph, Node, TupleType, users
@@ -41,8 +42,20 @@ def flatten_sums(graph: Graph) -> None:
         for root in graph.roots():
             uses[root] += 2
         interior = {a.find() for node in sums for a in node.args if a.find().op is op and uses[a.find()] == 1}
+        if op is not ew.add:
+            interior = _unlike_shared(interior, sums, uses)
         if interior:
             _flatten(graph, op, nodes, interior)
+
+
+def _unlike_shared(interior: set[Node], all_: Sequence[Node], uses: Mapping[Node, int]) -> set[Node]:
+    """Leave out nodes of whose kind most have several readers: the last cells of a table, which have but one."""
+
+    def kind(node: Node) -> frozenset[str]:
+        return frozenset(a.find().op.name for a in node.args)
+
+    read_once, shared = Counter(map(kind, interior)), Counter(kind(node) for node in all_ if uses.get(node, 0) > 1)
+    return {node for node in interior if read_once[kind(node)] >= shared[kind(node)]}
 
 
 class Classes:

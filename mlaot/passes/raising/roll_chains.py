@@ -20,8 +20,9 @@ from mlaot.ops import Op
 from mlaot.ops import structure as st
 from mlaot.ops.control import result, save_carries, scan
 from mlaot.passes.base import pass_over
-from mlaot.passes.raising.chains import Chain, find_chain, is_computed
+from mlaot.passes.raising.chains import Chain, find_chain
 from mlaot.passes.raising.flatten_sums import IDENTITIES, Classes
+from mlaot.passes.raising.roles import is_computed
 
 _Read = tuple[Op | None, tuple[Node, ...]]  # a node that a round reads from outside, or an op of several
 Item = TypeVar("Item")
@@ -47,12 +48,17 @@ def _roll(graph: Graph, chain: Chain) -> None:
     nearest = {r: min(map(_first_parameter, r[1])) for r in unlike}
     first = {purpose[r]: min(nearest[other] for other in unlike if purpose[other] == purpose[r]) for r in unlike}
     unlike.sort(key=lambda r: (first[purpose[r]], purpose[r], nearest[r]))
-    fixed = _groups(same, lambda r: klass(reads[r][-1]))
-    varying = _groups(unlike, lambda r: klass(reads[r][-1]))
+    kinds: dict[tuple[Node, int], Hashable] = {}
+
+    def kind(node: Node) -> Hashable:
+        return _kind(node, kinds) if is_computed(node) else klass(node)
+
+    fixed = _groups(same, lambda r: kind(reads[r][-1]))
+    varying = _groups(unlike, lambda r: kind(reads[r][-1]))
     fixed = [sorted(group, key=lambda r: _index(reads[r][0])) for group in fixed]
-    carried = _groups(range(len(later)), lambda i: _kind(later[i]))
+    carried = _groups(range(len(later)), lambda i: kind(later[i]))
     nodes_shown, ends = _shown(graph, chain)
-    shown = _groups(nodes_shown, klass)
+    shown = _groups(nodes_shown, kind)
 
     def one_round(inner: Graph, vectors: list[Node]) -> list[Node]:
         made: dict[Node | _Read, Node] = {r: inner.copy(reads[r][0], []) for r in constants}
@@ -157,9 +163,12 @@ def _shown(graph: Graph, chain: Chain) -> tuple[list[Node], set[Node]]:
     return shown, ends
 
 
-def _kind(node: Node, depth: int = 3) -> Hashable:
-    """Return the ops that are at most ``depth`` below a node: those of units, of cells of a row."""
-    return node.op.name, frozenset(_kind(a.find(), depth - 1) for a in node.args) if depth else None
+def _kind(node: Node, known: dict[tuple[Node, int], Hashable], depth: int = 3) -> Hashable:
+    """Return the ops that are at most ``depth`` below a node, which units of a layer have in common, or cells."""
+    if (node, depth) not in known:
+        below = frozenset(_kind(a.find(), known, depth - 1) for a in node.args) if depth else None
+        known[node, depth] = node.op.name, below
+    return known[node, depth]
 
 
 def _groups(items: Iterable[Item], klass: Callable[[Item], Hashable]) -> list[list[Item]]:
