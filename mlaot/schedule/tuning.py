@@ -317,6 +317,8 @@ HOLES = 2
 # The rounds from which a chain of scalars is rolled into a loop, and the nodes that they have together. Not measured.
 ROLLED_ROUNDS = 4
 ROLLED_NODES = 24
+# Kinds of scalars that are taken for cells of a table at most, those of which there are most. Not measured.
+TRIED_TABLES = 3
 # The nodes of a round up to which two chains, of which one reads the other, are one loop. Not measured.
 JOINED_NODES = 64
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.

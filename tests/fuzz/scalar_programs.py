@@ -212,6 +212,16 @@ def memory(p: Program) -> None:
     p.rows = [[v] for v in y]
 
 
+def choices(p: Program) -> None:
+    """A value that takes one of two ways at each position, by what is there."""
+    w, h, states = p.weights(p.width + 1), Value(0.1), []
+    for row in p.rows:
+        seen = p.total([a * b for a, b in zip(w, row, strict=False)])
+        h = where(row[0] > 0.1, (h * w[-1] + seen).tanh(), h * 0.5)
+        states.append([h])
+    p.rows = states
+
+
 def layers(p: Program) -> None:
     """Equal layers of weights of their own, with or without a way around each."""
     count, is_residual = p.rng.randint(4, 6), p.rng.random() < 0.5
@@ -277,7 +287,7 @@ def picks(p: Program) -> None:
 
 STAGES: tuple[Callable[[Program], None], ...] = (
     *(layer, layer, so_far, so_far, windows, windows, recurrence, recurrence, steps, elementwise, picks),
-    *(side_by_side, memory, layers, table, momentum),
+    *(side_by_side, memory, choices, layers, table, momentum),
 )
 
 

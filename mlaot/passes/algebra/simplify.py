@@ -74,6 +74,16 @@ def minus_zero(node: Node) -> Node | None:
     return node.arg(0) if value == 0 and not np.signbit(value) else None
 
 
+def plus_minus_zero(node: Node) -> Node | None:
+    """x + -0 => x (for -0 only: -0 + 0 is 0)"""
+    for x, y in zip(node.args, reversed(node.args), strict=True) if len(node.args) == 2 else ():
+        is_negative = y.find().op is ew.neg
+        value = number(y.find().arg(0) if is_negative else y)
+        if value == 0 and np.signbit(value) != is_negative:
+            return x.find()
+    return None
+
+
 def plus_negative(node: Node) -> Node | None:
     """x + -y => x - y, for tensors: scalars are still to be found as terms of sums"""
     if len(node.args) == 2 and node.type.rank:
@@ -313,7 +323,7 @@ def pad_twice(node: Node) -> Node | None:
 
 
 RULES: dict[Op | None, tuple[Rule, ...]] = {
-    ew.add: (one_argument, constant_on_the_right, plus_negative),
+    ew.add: (one_argument, constant_on_the_right, plus_minus_zero, plus_negative),
     ew.mul: (constant_on_the_right, by_one, times_minus_one),
     ew.is_equal: (constant_on_the_right,),
     ew.maximum: (one_argument, constant_on_the_right, maximum_with_zero),

@@ -22,14 +22,13 @@ import numpy as np
 
 from mlaot.ir import Node, TupleType
 from mlaot.ops import structure as st
-from mlaot.schedule.tuning import JOINED_NODES, ROLLED_ROUNDS
+from mlaot.schedule.tuning import JOINED_NODES, ROLLED_ROUNDS, TRIED_TABLES
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Heights = np.ndarray[Any, np.dtype[np.int64]]
 Roles = np.ndarray[Any, np.dtype[np.int64]]
 Args = Sequence[list[int]]  # of each scalar; none of what is no computed scalar
 Cut = tuple[list[int], list[int]]  # what crosses it, one round before the last and after the last
-TABLES = 3  # that are tried at most, the largest ones
 DEPTHS = (3, 6, 12)  # residual connections make rounds short, recurrent cells long
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -115,7 +114,7 @@ def _heights_of_rows(signatures: Hashes, args: Args, height: Heights) -> Iterabl
     Of each argument of a cell it is tried whether it leads to the row before.
     """
     tables = [cells for cells in _groups(signatures, height, ROLLED_ROUNDS**2) if _is_table(args, height, cells)]
-    for cells in sorted(tables, key=len, reverse=True)[:TABLES]:
+    for cells in sorted(tables, key=len, reverse=True)[:TRIED_TABLES]:
         places = min(len(args[i]) for i in cells.tolist())
         yield from (_steps(args, set(cells.tolist()), place) for place in range(places))
 

@@ -51,7 +51,7 @@ def _roll(graph: Graph, chain: Chain) -> None:
     kinds: dict[tuple[Node, int], Hashable] = {}
 
     def kind(node: Node) -> Hashable:
-        return _kind(node, kinds) if is_computed(node) else klass(node)
+        return (node.type, _kind(node, kinds)) if is_computed(node) else klass(node)
 
     fixed = _groups(same, lambda r: kind(reads[r][-1]))
     varying = _groups(unlike, lambda r: kind(reads[r][-1]))
@@ -75,7 +75,7 @@ def _roll(graph: Graph, chain: Chain) -> None:
     starts = [graph.add(st.stack, [reads[r][0] for r in group]) for group in fixed]
     starts += [graph.add(st.stack, [chain.carried[0][i] for i in group]) for group in carried]
     slices = [graph.add(st.stack, [reads[r][t] for t in range(count) for r in group]) for group in varying]
-    types = [x.type for x in starts] + [later[0].type.with_shape((len(group),)) for group in varying]
+    types = [x.type for x in starts] + [x.type.with_shape((len(g),)) for x, g in zip(slices, varying, strict=True)]
     xs = [st.reshape(x, shape=(count, len(group))) for x, group in zip(slices, varying, strict=True)]
     inner = Subgraph.of("round", types, one_round).copy()
     roll_chains(inner)

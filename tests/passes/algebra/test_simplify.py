@@ -63,6 +63,8 @@ FIRES: dict[str, tuple[Build, str]] = {
     "1 * x": (lambda x, y: ew.mul(full_like(x, 1.0), x), "return r=v0"),
     "x / 1": (lambda x, y: ew.div(x, full_like(x, 1.0)), "return r=v0"),
     "x - 0": (lambda x, y: ew.sub(x, full_like(x, 0.0)), "return r=v0"),
+    "x + -0": (lambda x, y: ew.add(x, full_like(x, -0.0)), "return r=v0"),
+    "-(0) + x": (lambda x, y: ew.add(ew.neg(full_like(x, 0.0)), x), "return r=v0"),
     "x * -1": (lambda x, y: ew.mul(x, full_like(x, -1.0)), "v1 = neg(v0) : f64[4]\nreturn r=v1"),
     "x + -y": (lambda x, y: ew.add(x, ew.neg(y)), "v2 = sub(v0, v1) : f64[4]\nreturn r=v2"),
     "-y + x": (lambda x, y: ew.add(ew.neg(y), x), "v2 = sub(v0, v1) : f64[4]\nreturn r=v2"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mlaot.micrograd import Max, Value
+from mlaot.micrograd import Max, Value, where
 
 Rows = list[list[Value]]
 WIDTH = 3
@@ -280,6 +280,15 @@ def adam(length: int) -> Program:
     return Program(w, [x, y], {})
 
 
+def gated(length: int) -> Program:
+    """A value that decays, or moves by what is seen where that is large."""
+    (x,), a, b = leaves(1, length), Value(0.5), Value(0.3)
+    h = Value(0.1)
+    for seen in x:
+        h = where(seen > 0.2, (h * a + seen).tanh(), h * b)
+    return Program([h], [x], {"a": a, "b": b})
+
+
 def table(length: int) -> Program:
     """A soft minimum over the ways through a table of costs, from one corner to the other."""
     size, scale = length // 2, Value(0.7)
@@ -313,5 +322,6 @@ PROGRAMS: dict[Callable[[int], Program], set[str]] = {  # and ops that they beco
     layers_of_their_own: {"scan"},
     memory_of_three: {"scan"},
     adam: {"scan"},
+    gated: {"scan"},
     table: {"scan"},
 }
