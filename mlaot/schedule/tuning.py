@@ -319,6 +319,8 @@ ROLLED_ROUNDS = 4
 ROLLED_NODES = 24
 # Kinds of scalars that are taken for cells of a table at most, those of which there are most. Not measured.
 TRIED_TABLES = 3
+# Arguments of a cell that are tried for the cell above it. Not measured.
+TRIED_PLACES = 8
 # The nodes of a round up to which two chains, of which one reads the other, are one loop. Not measured.
 JOINED_NODES = 64
 # Equal terms that are no products, up to which they stay operands of an elementwise op. Not measured.

@@ -22,7 +22,7 @@ import numpy as np
 
 from mlaot.ir import Node, TupleType
 from mlaot.ops import structure as st
-from mlaot.schedule.tuning import JOINED_NODES, ROLLED_ROUNDS, TRIED_TABLES
+from mlaot.schedule.tuning import JOINED_NODES, ROLLED_ROUNDS, TRIED_PLACES, TRIED_TABLES
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Heights = np.ndarray[Any, np.dtype[np.int64]]
@@ -115,7 +115,7 @@ def _heights_of_rows(signatures: Hashes, args: Args, height: Heights) -> Iterabl
     """
     tables = [cells for cells in _groups(signatures, height, ROLLED_ROUNDS**2) if _is_table(args, height, cells)]
     for cells in sorted(tables, key=len, reverse=True)[:TRIED_TABLES]:
-        places = min(len(args[i]) for i in cells.tolist())
+        places = min(*(len(args[i]) for i in cells.tolist()), TRIED_PLACES)
         yield from (_steps(args, set(cells.tolist()), place) for place in range(places))
 
 
@@ -131,9 +131,11 @@ def _groups(signatures: Hashes, height: Heights, least: int) -> Iterable[Roles]:
 
 
 def _is_table(args: Args, height: Heights, cells: Roles) -> bool:
-    """Tell whether scalars have as many heights as a table of so many has diagonals, and some of these are longer."""
+    """Tell whether scalars have about as many heights as a table of so many has diagonals, some longer than others."""
     counts = np.unique(height[cells], return_counts=True)[1]
-    return len(args[cells[0]]) > 1 and len(counts) >= 2 * len(cells) ** 0.5 - 2 and bool((counts != counts[0]).any())
+    size = counts.sum() / np.gcd.reduce(counts)  # a cell may have several units
+    least, most = 2 * size**0.5 - 2, size / 2
+    return len(args[cells[0]]) > 1 and least <= len(counts) <= most and bool((counts != counts[0]).any())
 
 
 def _steps(args: Args, cells: set[int], place: int) -> Heights:
