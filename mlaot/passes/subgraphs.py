@@ -18,12 +18,13 @@ def everywhere(graph_pass: Callable[[Graph], None], graph: Graph) -> None:
     for node in graph.nodes():
         bodies = subgraphs(node.attrs)
         if bodies:
-            better = {name: _run_on_copy(graph_pass, body) for name, body in bodies.items()}
+            better = {name: rewritten(graph_pass, body) for name, body in bodies.items()}
             graph.forward(node, graph.add(node.op, node.args, {**node.attrs, **better}))
     graph_pass(graph)
 
 
-def _run_on_copy(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
+def rewritten(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
+    """Return a subgraph as ``graph_pass`` makes it, on a copy; those inside it come first."""
     copy = body.copy()
     everywhere(graph_pass, copy)
     return Subgraph(copy)

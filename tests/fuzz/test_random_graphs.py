@@ -20,7 +20,7 @@ from .bounds import CONTROLS, DOUBTS, LEAVES, NOT_DRAWN, RULES, VIEWS
 from .random_graphs import PER_FILE, report, run
 
 
-@pytest.mark.parametrize("first", [0, (OPTIMIZED - 1) * PER_FILE])
+@pytest.mark.parametrize("first", [0, PER_FILE, (OPTIMIZED - 1) * PER_FILE])
 def test_compiled_graphs_are_right(first: int) -> None:
     """The whole pipeline and the least one give what the references give; so do gradients."""
     failed, counts = run(first, PER_FILE)

@@ -10,7 +10,7 @@ from mlaot.passes.raising import chains, raise_tensors
 
 from .scalar_programs import run
 
-COUNT = 100
+COUNT = 120
 
 
 def test_raised_programs_are_right() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 
-from mlaot.ir import Graph, Node, users
+from mlaot.ir import Graph, Node
 from mlaot.passes.raising.roles import Cut, find_cuts, is_computed
 from mlaot.schedule.tuning import ROLLED_NODES, ROLLED_ROUNDS
 
@@ -125,7 +125,7 @@ def _pairs(node: Node, other: Node, is_ordered: bool, inside: Container[Node]) -
 
 def _prolonged(graph: Graph, chain: Chain) -> Chain:
     """Add rounds at the end that lack what nobody reads, such as the spread after the last step of a filter."""
-    readers = users(graph.nodes())
+    readers = graph.users()
     made = {found[node] for found in chain.rounds for node in chain.body}
     longer = [chain]
     while (found := _next_round(graph, longer[-1], readers, made)) is not None:

@@ -49,10 +49,11 @@ def find_cuts(nodes: Sequence[Node]) -> Iterable[list[Cut]]:
     if height.max(initial=0) < ROLLED_ROUNDS:
         return
     for signatures in _signatures(nodes, args, height):
-        for rows in _heights_of_rows(signatures, args, height):
-            for period, found in _roles(signatures, rows).items():
+        groups = list(_groups(signatures, height))
+        for rows in _heights_of_rows(groups, args, height):
+            for period, found in _roles(_groups(signatures, rows), rows).items():
                 yield list(_cuts(args, rows, period, _columns(found)))
-        of_periods = _roles(signatures, height)
+        of_periods = _roles(groups, height)
         for period in sorted(of_periods, key=lambda period: -sum(members.size for members in of_periods[period])):
             for family in _families(args, of_periods[period]):
                 yield list(_cuts(args, height, period, family))
@@ -108,24 +109,25 @@ def _mixed(x: Hashes) -> Hashes:
 # ---------------------------------------------------------------------------------------------------------------- roles
 
 
-def _heights_of_rows(signatures: Hashes, args: Args, height: Heights) -> Iterable[Heights]:
+def _heights_of_rows(groups: Iterable[Roles], args: Args, height: Heights) -> Iterable[Heights]:
     """Yield heights that count rows of a table: steps from the cells of one row to those of the next, and no others.
 
     Of each argument of a cell it is tried whether it leads to the row before.
     """
-    tables = [cells for cells in _groups(signatures, height, ROLLED_ROUNDS**2) if _is_table(args, height, cells)]
+    large = (cells for cells in groups if len(cells) >= ROLLED_ROUNDS**2)
+    tables = [cells for cells in large if _is_table(args, height, cells)]
     for cells in sorted(tables, key=len, reverse=True)[:TRIED_TABLES]:
         places = min(*(len(args[i]) for i in cells.tolist()), TRIED_PLACES)
         yield from (_steps(args, set(cells.tolist()), place) for place in range(places))
 
 
-def _groups(signatures: Hashes, height: Heights, least: int) -> Iterable[Roles]:
-    """Yield the computed scalars of one signature by their height, where there are at least so many."""
+def _groups(signatures: Hashes, height: Heights) -> Iterable[Roles]:
+    """Yield the computed scalars of one signature by their height, where there are enough for a chain."""
     order = np.lexsort((np.arange(len(height)), height, signatures))
     order = order[height[order] > 0]
     starts = np.flatnonzero(np.append(True, np.diff(signatures[order]) != 0))
     ends = np.append(starts[1:], len(order))
-    is_large = (ends - starts >= least) & (height[order[ends - 1]] > height[order[starts]])
+    is_large = (ends - starts >= ROLLED_ROUNDS) & (height[order[ends - 1]] > height[order[starts]])
     for start, end in zip(starts[is_large].tolist(), ends[is_large].tolist(), strict=True):
         yield order[start:end]
 
@@ -150,14 +152,14 @@ def _steps(args: Args, cells: set[int], place: int) -> Heights:
     return height
 
 
-def _roles(signatures: Hashes, height: Heights) -> dict[int, list[Roles]]:
+def _roles(groups: Iterable[Roles], height: Heights) -> dict[int, list[Roles]]:
     """Return by their distance in height the scalars that have one signature: a row for each round.
 
     A row has a column for each of the scalars of one height, in the order of the graph, which is the same in every
     round.
     """
     found: dict[int, list[Roles]] = defaultdict(list)
-    for group in _groups(signatures, height, ROLLED_ROUNDS):
+    for group in groups:
         heights, first, counts = np.unique(height[group], return_index=True, return_counts=True)
         steps = np.diff(heights)
         breaks = np.flatnonzero((np.diff(steps, prepend=steps[0]) != 0) | (np.diff(counts) != 0))

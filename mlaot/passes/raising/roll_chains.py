@@ -23,6 +23,7 @@ from mlaot.passes.base import pass_over
 from mlaot.passes.raising.chains import Chain, find_chain
 from mlaot.passes.raising.flatten_sums import IDENTITIES, Classes
 from mlaot.passes.raising.roles import is_computed
+from mlaot.passes.subgraphs import rewritten
 
 _Read = tuple[Op | None, tuple[Node, ...]]  # a node that a round reads from outside, or an op of several
 Item = TypeVar("Item")
@@ -77,9 +78,8 @@ def _roll(graph: Graph, chain: Chain) -> None:
     slices = [graph.add(st.stack, [reads[r][t] for t in range(count) for r in group]) for group in varying]
     types = [x.type for x in starts] + [x.type.with_shape((len(g),)) for x, g in zip(slices, varying, strict=True)]
     xs = [st.reshape(x, shape=(count, len(group))) for x, group in zip(slices, varying, strict=True)]
-    inner = Subgraph.of("round", types, one_round).copy()
-    roll_chains(inner)
-    body = save_carries(Subgraph(inner), len(fixed), len(carried))
+    body = rewritten(roll_chains, Subgraph.of("round", types, one_round))
+    body = save_carries(body, len(fixed), len(carried))
     attrs = {"consts": len(fixed), "carries": len(carried), "length": count, "reverse": False}
     loop = graph.add(scan, [*starts, *xs], {"body": body, **attrs})
     for k, group in enumerate(shown, len(carried)):

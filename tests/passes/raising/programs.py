@@ -232,18 +232,14 @@ def largest_so_far(length: int) -> Program:
 
 def side_by_side(length: int) -> Program:
     """A recurrent network on three rows of inputs, one after the other."""
-    x, u, v = [leaves(length) for _ in range(3)], weights(4, WIDTH), weights(4, 4)
+    x, u, v = leaves(3 * length), weights(4, WIDTH), weights(4, 4)
     outputs = []
-    for rows in x:
+    for start in range(0, 3 * length, length):
         h = [Value(0.0)] * 4
-        for row in rows:
+        for row in x[start : start + length]:
             h = [s.tanh() for s in plus(linear(row, u), linear(h, v))]
         outputs += h
-    return Program(outputs, flat_rows(x), {"u": u, "v": v})
-
-
-def flat_rows(parts: list[Rows]) -> Rows:
-    return [row for rows in parts for row in rows]
+    return Program(outputs, x, {"u": u, "v": v})
 
 
 def layers_of_their_own(length: int) -> Program:

@@ -18,6 +18,8 @@ from mlaot.ir.types import f64
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
 from mlaot.micrograd import declare
+from mlaot.ops import elementwise as ew
+from mlaot.passes.raising import chains
 from mlaot.passes.raising.arrays import HOLE, column_ranks, filled, invariant, split
 from mlaot.passes.raising.positions import take_as_view
 
@@ -57,6 +59,19 @@ def test_rows_of_a_table_are_loops_in_a_loop() -> None:
     loops = [node for node in graph.nodes() if node.op.name == "scan"]
     inner = [n for loop in loops for n in loop.attrs["body"].graph.nodes() if n.op.name == "scan"]
     assert len(inner) == 1
+
+
+def test_no_value_is_made_in_two_rounds() -> None:
+    """exp(a) is read in its own round and in the next one: a cut in front of it is none between rounds."""
+    graph = Graph("f")
+    a, b = graph.input("a", f64[()]), graph.input("b", f64[()])
+    rows = [[a, b]]
+    for _ in range(20):
+        a = ew.tanh(ew.exp(a))
+        b = ew.tanh(ew.add(ew.exp(a), ew.exp(b)))
+        rows.append([a, b])
+    assert chains._chain(rows[-2], rows[-1]) is None
+    assert chains._chain(rows[-2][:1], rows[-1][:1]) is not None
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
