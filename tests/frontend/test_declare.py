@@ -13,7 +13,7 @@ import mlaot
 from mlaot import optim
 from mlaot.errors import MlaotError
 from mlaot.frontend.scalar.declare import values_of
-from mlaot.micrograd import Label, Max, Value, declare
+from mlaot.micrograd import Bytes, Index, Label, Max, Table, Value, declare
 
 from ..projects import build_module, load
 from ..seeds.declarations import readme
@@ -61,6 +61,30 @@ def test_a_loss_with_inputs_of_its_own(tmp_path: Path) -> None:
     assert np.isfinite(model.fit(np.full(64, 5.0), epochs=2, lr=0.01))
 
 
+def test_inputs_of_rows(tmp_path: Path) -> None:
+    """The module takes an array of the shape in which the leaves were given."""
+    x, pixels = ([[Value(0.0) for _ in range(3)] for _ in range(2)] for _ in range(2))
+    words = [[Index(4) for _ in range(3)] for _ in range(2)]
+    vectors = Table([Value(float(i)), Value(float(i * i))] for i in range(4))
+    outputs = {
+        "sums": [sum(v * (i + 1) for i, v in enumerate(row)) for row in x],
+        "light": [[p * v for p, v in zip(*rows, strict=True)] for rows in zip(pixels, x, strict=True)],
+        "bags": [[sum(column) for column in zip(*(vectors[word] for word in row), strict=True)] for row in words],
+    }
+    inputs = {"x": x, "pixels": Bytes(pixels), "words": words}
+    nn = load(build_module(declare(outputs, inputs=inputs, parameters={"v": vectors}), "rows", tmp_path, ("base",)))
+    rng = np.random.default_rng(0)
+    array, light = rng.standard_normal((5, 2, 3)), rng.integers(0, 256, (5, 2, 3), np.uint8)
+    picked = rng.integers(0, 4, (5, 2, 3))
+    found = nn.forward(array, light, picked)
+    np.testing.assert_allclose(found["sums"], array @ [1, 2, 3])
+    np.testing.assert_allclose(found["light"], light / 255 * array)
+    np.testing.assert_allclose(found["bags"], np.stack([picked, picked**2], -1).sum(-2))
+    assert np.shape(nn.forward(array[0], light[0], picked[0])["sums"]) == (2,)
+    with pytest.raises(ValueError, match=r"x: expected float64\[batch, 2, 3\], got float64\[5, 6\]"):
+        nn.forward(np.zeros((5, 6)), light, picked)
+
+
 def test_outputs_by_name(tmp_path: Path) -> None:
     w, x, y = Value(3.0), Value(0.0), Value(0.0)
     score = w * x
@@ -88,7 +112,9 @@ GOOD: dict[str, Any] = {"outputs": W * X, "inputs": {"x": X}, "parameters": {"w"
         ({"inputs": None}, "inputs: expected a dict of names to Values, got NoneType None"),
         ({"inputs": {"x": 1.0}}, "input 'x': expected Values, got float"),
         ({"inputs": {"x": [X, "y"]}}, "input 'x': expected Values, got str"),
-        ({"inputs": {"x": [[X]]}}, "input 'x': expected Values, got list"),
+        ({"inputs": {"x": []}}, "inputs['x']: expected at least one Value, got an empty list"),
+        ({"inputs": {"x": [[X], X]}}, "inputs['x'][1]: expected Values in the shape of inputs['x'][0], [1], got []; a"),
+        ({"inputs": {"x": [[X, 1.0]]}}, "input 'x': expected Values, got float"),
         ({"inputs": {"an x": X}}, "an input's name must be an identifier, got 'an x'"),
         ({"inputs": {3: X}}, "an input's name must be an identifier, got 3"),
         ({"inputs": {"x": Label(X)}}, "input 'x': Label takes a list of Values, one for each class, got Value"),

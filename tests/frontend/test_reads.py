@@ -82,7 +82,7 @@ def test_one_term_has_the_form_of_many(build: None) -> None:
     """The first position attends to itself alone."""
     scores = [[Value(0.0) for _ in range(4)] for _ in range(4)]
     out = [v for t, row in enumerate(scores) for v in softmax(row[: t + 1])]
-    traced = trace(declare(out, inputs={"x": [v for row in scores for v in row]}))
+    traced = trace(declare(out, inputs={"x": scores}))
     assert sum(node.op.name == "maximum" for node in traced.graph.nodes()) == 4
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ Values = Sequence[Any]
 
 @dataclass(frozen=True)
 class Bytes:
-    """Inputs that the module takes as unsigned bytes and divides by ``scale``: pixels."""
+    """Inputs that the module takes as unsigned bytes and divides by ``scale``: pixels, as a list or as rows."""
 
     values: Values
     scale: float = 255.0
@@ -83,12 +84,12 @@ def declare(
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
     ``outputs``: a value, a (nested) list of them, or a dict of names to either. ``inputs``: name -> the leaves to be
-    set at run time, in order (a value or a list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for what is mostly
-    zero, ``Label(values)`` for a one-hot label; an ``Index``, a list of them, or a ``Length``); a model without inputs
-    has no batch. ``parameters``: a network, or a dict of names to values and nested lists of them, which come out by
-    these names, in these orders and shapes; of a list they are one vector, ``p``. With a ``loss`` the module trains by
-    ``optimizer``, one of ``mlaot.optim``, or else by stochastic gradient descent with ``learning_rate`` as its step;
-    without one the parameters are frozen into it.
+    set at run time, in order and shape (a value or a nested list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for
+    what is mostly zero, ``Label(values)`` for a one-hot label; an ``Index``, a nested list of them, or a ``Length``); a
+    model without inputs has no batch. ``parameters``: a network, or a dict of names to values and nested lists of them,
+    which come out by these names, in these orders and shapes; of a list they are one vector, ``p``. With a ``loss`` the
+    module trains by ``optimizer``, one of ``mlaot.optim``, or else by stochastic gradient descent with
+    ``learning_rate`` as its step; without one the parameters are frozen into it.
 
     Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
     """
@@ -145,7 +146,8 @@ def _check(model: _Model) -> None:
             raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
         if output is None:
             raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
-        _check_output(what, output, "a Value, a list or a dict of Values")
+        expected = "a Value" if isinstance(output, list | tuple) else "a Value, a list or a dict of Values"
+        _shape(what, output, partial(_check_value, expected=expected))
     if model.loss is not None:
         _check_value("loss", model.loss)
         if "lr" in model.inputs:
@@ -159,21 +161,21 @@ def _check(model: _Model) -> None:
     check_optimizer(model.optimizer, model.loss, "give declare a loss=")
 
 
-def _check_output(what: str, output: Any, expected: str = "a Value") -> tuple[int, ...]:
-    """Refuse what is neither a Value nor a list of equal parts; return its shape."""
-    if not isinstance(output, list | tuple):
-        _check_value(what, output, expected)
+def _shape(what: str, thing: Any, check: Callable[[str, Any], None]) -> tuple[int, ...]:
+    """Return the shape of a nested list whose leaves pass ``check``; refuse an empty list and one of unequal parts."""
+    if not isinstance(thing, list | tuple):
+        check(what, thing)
         return ()
-    if not output:
-        raise MlaotError(f"{what}: expected at least one Value, got an empty {type(output).__name__}")
-    shapes = [_check_output(f"{what}[{i}]", part) for i, part in enumerate(output)]
+    if not thing:
+        raise MlaotError(f"{what}: expected at least one Value, got an empty {type(thing).__name__}")
+    shapes = [_shape(f"{what}[{i}]", part, check) for i, part in enumerate(thing)]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise MlaotError(
                 f"{what}[{i}]: expected Values in the shape of {what}[0], {[*shapes[0]]}, got {[*shape]}; a list of "
                 "unequal parts is no array, so name each of them in a dict"
             )
-    return (len(output), *shapes[0])
+    return (len(thing), *shapes[0])
 
 
 def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
@@ -267,6 +269,8 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
                 f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
             )
     source = sparse(source) if is_sparse else source
+    if source.type.rank > 1:
+        source = st.reshape(source, shape=(len(leaves),))
     for i, leaf in enumerate(leaves):
         if id(leaf) in nodes:
             raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
@@ -279,33 +283,36 @@ def _source(graph: Graph, name: str, declared: Input, kind: DType) -> tuple[Node
     if isinstance(declared, Length):
         number = index(graph.input(name, Type(i64)), size=declared.bound + 1, wraps=False, ignored=None)
         return ew.cast(number, dtype=kind), [declared]
-    indices = _indices(name, declared)
-    if indices:
-        classes, leaves = indices[0].classes, [value for i in indices for value in i.values]
-        raw = graph.input(name, Type(i64, () if isinstance(declared, Index) else (len(indices),)))
-        return st.reshape(st.one_hot(raw, classes=classes, dtype=kind), shape=(len(leaves),)), leaves
-    values = declared.values if isinstance(declared, Bytes | Label) else declared
-    if not isinstance(values, list | tuple):
-        if isinstance(declared, Label):
-            raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {kind_of(values)}")
-        return graph.input(name, Type(kind)), [values]
-    leaves, shape = list(values), (len(values),)
+    if isinstance(declared, Label):
+        if not isinstance(declared.values, list | tuple):
+            got = kind_of(declared.values)
+            raise MlaotError(f"input {name!r}: Label takes a list of Values, one for each class, got {got}")
+        leaves = list(declared.values)
+        return st.one_hot(graph.input(name, Type(i64)), classes=len(leaves), dtype=kind), leaves
+    values = declared.values if isinstance(declared, Bytes) else declared
+    shape, leaves = _shape(f"inputs[{name!r}]", values, lambda what, value: None), _leaves(values)
+    if indices := _indices(name, leaves):
+        number = st.one_hot(graph.input(name, Type(i64, shape)), classes=indices[0].classes, dtype=kind)
+        items = [value for each in indices for value in each.values]
+        return st.reshape(number, shape=(len(items),)), items
     if isinstance(declared, Bytes):
         scaled = ew.cast(graph.input(name, Type(u8, shape)), dtype=kind)
         scale = st.broadcast(graph.constant(declared.scale, kind), shape=shape, axes=())
         return ew.div(scaled, scale), leaves
-    if isinstance(declared, Label):
-        return st.one_hot(graph.input(name, Type(i64)), classes=len(leaves), dtype=kind), leaves
     return graph.input(name, Type(kind, shape)), leaves
 
 
-def _indices(name: str, declared: Input) -> list[Index]:
+def _leaves(values: Any) -> list[Any]:
+    """Return the elements of a nested list, those of its last axis next to each other."""
+    return [leaf for part in values for leaf in _leaves(part)] if isinstance(values, list | tuple) else [values]
+
+
+def _indices(name: str, leaves: Sequence[Any]) -> list[Index]:
     """Return the indices that an input consists of, if it does."""
-    parts = list(declared) if isinstance(declared, list | tuple) else [declared]
-    indices = [part for part in parts if isinstance(part, Index)]
-    if indices and len(indices) < len(parts):
+    indices = [leaf for leaf in leaves if isinstance(leaf, Index)]
+    if indices and len(indices) < len(leaves):
         raise MlaotError(f"input {name!r}: expected Values, or an Index for each place, got both")
-    if len({part.classes for part in indices}) > 1:
+    if len({index.classes for index in indices}) > 1:
         raise MlaotError(f"input {name!r}: expected indices of one number of classes; make an input of each")
     return indices
 
