@@ -33,9 +33,10 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
-SEEN, MINUS_INFINITY, ZERO, ROW = "seen", "-inf", "0", "row"  # what a node holds where the mask hides the scores
-
-
+# What a node holds where the mask hides the scores: anything, if it is masked again, or one of two numbers. What has no
+# columns is a number of each row.
+ANYTHING, MINUS_INFINITY, ZERO, ROW = "anything", "-inf", "0", "row"
+HIDDEN: dict[float | None, str] = {-np.inf: MINUS_INFINITY, 0.0: ZERO}
 Axes = tuple[int | None, int | None]
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +132,7 @@ def _is_long(rows: Dim) -> bool:
 
 def _is_without_effect(chain: _Chain) -> bool:
     """Find the mask and the axes of every node; tell whether hidden scores have no part in the result."""
-    hidden = {chain.scores: SEEN}
+    hidden = {chain.scores: ANYTHING}
     for node in chain.nodes:
         axes = _axes(node, chain.axes)
         if axes is None:
@@ -147,6 +148,8 @@ def _is_without_effect(chain: _Chain) -> bool:
 def _axes(node: Node, places: dict[Node, Axes]) -> Axes | None:
     """Map the rows and the columns of the scores to axes of a node, from their ``places`` in its arguments."""
     map_ = axes_of(node)
+    if _takes_first_column(node, places):
+        return map_.image(0, places[node.arg(0)][0] or 0), None
     args = {a.find(): i for i, a in enumerate(node.args) if a.find() in places}
     if node.op.reduces:
         rows, columns = places[node.arg(0)]
@@ -175,14 +178,16 @@ def _hidden_state(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str 
     states = [hidden.get(a) for a in args]
     if node.op in (red.max_, red.sum_):
         return ROW if states == [MINUS_INFINITY if node.op is red.max_ else ZERO] else None
-    if set(states) <= {ROW, None}:
+    if set(states) <= {ROW, None} or _takes_first_column(node, chain.axes):
         return ROW  # a number of each row, computed from what it sees
-    if node.op is where and states == [None, SEEN, None] and number(args[2]) == -np.inf:
-        return MINUS_INFINITY if _masks(chain, node, args[0], np.array(False)) else None
-    if node.op is ew.add and sorted(map(str, states)) == sorted((SEEN, "None")):
-        return MINUS_INFINITY if _masks(chain, node, args[states.index(None)], np.array(-np.inf)) else SEEN
-    if SEEN in states:
-        return SEEN if set(states) <= {SEEN, None} else None
+    fill = HIDDEN.get(number(args[2])) if node.op is where and states[2] is None else None
+    if fill and (states[1] == fill or (states[0] is None and _masks(chain, node, args[0], np.array(False)))):
+        return fill
+    if node.op is ew.add and sorted(map(str, states)) == sorted((ANYTHING, "None")):
+        hides = _masks(chain, node, args[states.index(None)], np.array(-np.inf))
+        return MINUS_INFINITY if hides else ANYTHING
+    if ANYTHING in states:
+        return ANYTHING
     first, rest = states[0], set(states[1:])
     if node.op is ew.cast or node.op.moves:
         return first
@@ -197,15 +202,26 @@ def _hidden_state(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str 
     return None
 
 
+def _takes_first_column(node: Node, places: Mapping[Node, Axes]) -> bool:
+    """Tell whether a node is what each row has in the first column: one that every block computes."""
+    if node.op is not st.slice_ or node.arg(0) not in places or places[node.arg(0)][1] is None:
+        return False
+    shape, column = node.arg(0).type.shape, places[node.arg(0)][1]
+    size = tuple(1 if axis == column else d for axis, d in enumerate(shape))
+    return (node.attrs["start"], node.attrs["size"]) == ((0,) * len(shape), size)
+
+
 def _masks(chain: _Chain, node: Node, mask: Node, hides: Array) -> bool:
-    """Set the mask of the chain from a constant along rows and columns; tell whether it is one."""
+    """Set the mask of the chain from a constant along rows and columns; tell whether it is one, and none but this."""
     inner, places = mask, tuple(range(mask.type.rank))
     if mask.op is st.broadcast:
         inner, places = mask.arg(0), mask.attrs["axes"]
-    if inner.op is not st.const or places != chain.axes[node] or chain.mask is not None:
+    if inner.op is not st.const or places != chain.axes[node]:
         return False
-    chain.mask = inner.attrs["value"].array != hides
-    return bool(chain.mask.shape == tuple(node.type.shape[a] for a in places))
+    seen = inner.attrs["value"].array != hides
+    if chain.mask is None and seen.shape == tuple(node.type.shape[a] for a in places):
+        chain.mask = seen
+    return np.array_equal(seen, chain.mask) if chain.mask is not None else False
 
 
 def _blocks(chain: _Chain) -> list[tuple[int, int, int]]:

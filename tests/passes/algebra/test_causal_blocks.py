@@ -33,6 +33,21 @@ def centred(x: Any) -> Any:
     return x - np.sum(x, axis=-1, keepdims=True)
 
 
+def masked_again(q: Any, k: Any, v: Any) -> Any:
+    """As scalars are raised: exponentials of hidden scores are those of the first column, and are masked themselves."""
+    scores = q @ np.swapaxes(k, -1, -2)
+    exps = np.exp(np.where(CAUSAL, scores, scores[..., :1]) * 0.3)
+    shares = exps / np.where(CAUSAL, exps, 0.0).sum(axis=-1, keepdims=True)
+    return np.where(CAUSAL, shares, 0.0) @ v
+
+
+def masked_by_another(q: Any, k: Any, v: Any) -> Any:
+    """What a row sees depends on the values, too."""
+    scores = q @ np.swapaxes(k, -1, -2)
+    shares = mlaot.softmax(np.where(CAUSAL, scores, -np.inf))
+    return np.where(scores > 0, shares, 0.0) @ v
+
+
 def given(mask: Any) -> Callable[..., Any]:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
@@ -45,6 +60,10 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "padded": (given(PADDED), 3),
     "rows_that_see_nothing": (given(HALVES), 3),
     "added": (given(ADDED), 3),
+    "masked_again": (masked_again, 3),
+    "masked_by_another": (masked_by_another, 3),
+    "other_column": (lambda q, k, v: np.where(CAUSAL, (s := q @ np.swapaxes(k, -1, -2)) * s[..., -1:], 0.0) @ v, 1),
+    "a_part_is_masked": (lambda q, k, v: np.where(BAND, np.where(CAUSAL, q @ np.swapaxes(k, -1, -2), 1.0), 0.0) @ v, 3),
     "all": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), 1),
     "upper": (given(CAUSAL.T.copy()), 1),
     "finite": (by_softmax(CAUSAL, hidden=-1e9), 1),
