@@ -54,10 +54,6 @@ def nested(array: Array) -> Any:
     return [nested(part) for part in array] if array.ndim else Value(float(array))
 
 
-def flat(values: Any) -> list[Value]:
-    return [values] if isinstance(values, Value) else [leaf for part in values for leaf in flat(part)]
-
-
 def dot(a: list[Value], b: list[Value]) -> Value:
     return sum((x * y for x, y in zip(a, b, strict=True)), Value(0.0))
 
@@ -365,22 +361,21 @@ def in_scalars(case: Case, held: dict[str, Array]) -> tuple[Any, int]:
     x, p = nested(np.zeros(case.shape)), {name: nested(array) for name, array in held.items()}
     results = case.scalars(x, p)
     loss = sum(v * v for v in results) * (1 / len(results))  # type: ignore[operator]
-    return declare(results, inputs={"x": flat(x)}, parameters=p, loss=loss), len(loss.topo())
+    return declare(results, inputs={"x": x}, parameters=p, loss=loss), len(loss.topo())
 
 
 def in_arrays(case: Case, held: dict[str, Array]) -> Any:
     """The same of arrays."""
-    p, count = mlaot.parameters(held), int(np.prod(case.shape))
-    program = case.arrays
+    p, program = mlaot.parameters(held), case.arrays
     assert program is not None
 
     def loss(result: Any) -> Any:
         return (result * result).mean()
 
     def model(x: Any) -> Any:
-        return program(x.reshape(case.shape), p)
+        return program(x, p)
 
-    model.__annotations__["x"] = mlaot.f64[count]
+    model.__annotations__["x"] = mlaot.f64[case.shape]
     return mlaot.model(model, parameters=p, loss=loss)
 
 
@@ -417,7 +412,7 @@ def measure(name: str, folder: Path) -> list[str]:
     declared, count = in_scalars(case, held)
     first, seconds = compiled(declared, folder / "scalars")
     nodes = size(run("nn", declared.trace()).graphs["forward"])
-    row = rng.normal(size=(1, int(np.prod(case.shape)))) * 0.5
+    row = rng.normal(size=(1, *case.shape)) * 0.5
     modules = [first]
     if case.arrays is not None:
         modules.append(compiled(in_arrays(case, held), folder / "arrays")[0])

@@ -118,7 +118,12 @@ def _take_reference(x: Array, indices: Literal, lead: int = 0) -> Array:
 
 
 def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> tuple[Node]:
-    """Add each cotangent to the element that was taken."""
+    """Add each cotangent to the element that was taken; that of one element of a row lies between zeros."""
+    if indices.array.ndim == 0 and x.type.rank == lead + 1 and isinstance(x.type.shape[-1], int):
+        before, zero = int(indices.array), ct.graph.constant(0, ct.type.dtype)
+        none, after = (0,) * lead, x.type.shape[-1] - 1 - before
+        row = reshape(ct, shape=(*ct.type.shape, 1))
+        return (pad(row, zero, low=(*none, before), high=(*none, after), interior=(*none, 0)),)
     return (put_add(ct, indices=indices, lead=lead, shape=x.type.shape[lead:]),)
 
 
@@ -171,7 +176,7 @@ item: Op = Op(
     "item",
     _item_type,
     lambda x, index: x.reshape(-1)[index],
-    lambda ct, out, x, index: (put_add(ct, indices=scalar_index(index), lead=0, shape=x.type.shape),),
+    lambda ct, out, x, index: _vjp_take(ct, out, x, scalar_index(index)),
     batch=lambda node, args, batched, dim: take(args[0], indices=scalar_index(node.attrs["index"]), lead=1),
     moves=True,
     view=element_view,

@@ -289,6 +289,7 @@ STAGES: tuple[Callable[[Program], None], ...] = (
     *(layer, layer, so_far, so_far, windows, windows, recurrence, recurrence, steps, elementwise, picks),
     *(side_by_side, memory, choices, layers, table, momentum),
 )
+LARGEST = 10
 
 
 def random_program(seed: int) -> tuple[list[Value], list[Value], list[Value]]:
@@ -299,6 +300,8 @@ def random_program(seed: int) -> tuple[list[Value], list[Value], list[Value]]:
     p = Program(rng, rows)
     for _ in range(rng.randint(1, 4)):
         rng.choice(STAGES)(p)
+        if any(abs(v.data) > LARGEST for row in p.rows for v in row):  # of which exponentials would overflow
+            p.rows = [[v.tanh() for v in row] for row in p.rows]
     outputs = [v for row in p.rows for v in row]
     if rng.random() < 0.3:
         outputs = [p.total([v * v for v in outputs])]

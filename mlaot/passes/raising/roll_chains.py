@@ -66,18 +66,19 @@ def _roll(graph: Graph, chain: Chain) -> None:
         old = [[earlier[i] for i in group] for group in carried]
         groups: list[Sequence[Node | _Read]] = [*fixed, *old, *varying]
         for vector, group in zip(vectors, groups, strict=True):
-            made |= {what: inner.add(st.item, (vector,), {"index": i}) for i, what in enumerate(group)}
+            made |= zip(group, _items(vector, len(group)), strict=True)
         for node in chain.body:
             made[node] = inner.add(node.op, [made[a] for a in arguments[node]], node.attrs)
         new = [[later[i] for i in group] for group in carried]
-        return [inner.add(st.stack, [made[node] for node in group]) for group in (*new, *shown)]
+        return [_vector([made[node] for node in group]) for group in (*new, *shown)]
 
     count = len(chain.rounds)
-    starts = [graph.add(st.stack, [reads[r][0] for r in group]) for group in fixed]
-    starts += [graph.add(st.stack, [chain.carried[0][i] for i in group]) for group in carried]
-    slices = [graph.add(st.stack, [reads[r][t] for t in range(count) for r in group]) for group in varying]
-    types = [x.type for x in starts] + [x.type.with_shape((len(g),)) for x, g in zip(slices, varying, strict=True)]
-    xs = [st.reshape(x, shape=(count, len(group))) for x, group in zip(slices, varying, strict=True)]
+    starts = [_vector([reads[r][0] for r in group]) for group in fixed]
+    starts += [_vector([chain.carried[0][i] for i in group]) for group in carried]
+    slices = [st.stack(*[reads[r][t] for t in range(count) for r in group]) for group in varying]
+    shapes = [(len(group),) if len(group) > 1 else () for group in varying]
+    types = [x.type for x in starts] + [x.type.with_shape(shape) for x, shape in zip(slices, shapes, strict=True)]
+    xs = [st.reshape(x, shape=(count, *shape)) for x, shape in zip(slices, shapes, strict=True)]
     body = rewritten(roll_chains, Subgraph.of("round", types, one_round))
     body = save_carries(body, len(fixed), len(carried))
     attrs = {"consts": len(fixed), "carries": len(carried), "length": count, "reverse": False}
@@ -87,10 +88,19 @@ def _roll(graph: Graph, chain: Chain) -> None:
             item = graph.add(st.item, (result(loop, index=k),), {"index": t * len(group) + i})
             graph.forward(chain.rounds[t][group[i]], item)
     for k, places in enumerate(carried):
-        for i, place in enumerate(places):
+        for place, item in zip(places, _items(result(loop, index=k), len(places)), strict=True):
             if later[place] in ends:
-                item = graph.add(st.item, (result(loop, index=k),), {"index": i})
                 graph.forward(chain.carried[-1][place], item)
+
+
+def _vector(values: Sequence[Node]) -> Node:
+    """Return a vector of several values, or the one."""
+    return st.stack(*values) if len(values) > 1 else values[0]
+
+
+def _items(vector: Node, count: int) -> list[Node]:
+    """Return the ``count`` values of which ``vector`` was made."""
+    return [st.item(vector, index=i) for i in range(count)] if count > 1 else [vector]
 
 
 def _arguments(chain: Chain) -> dict[Node, list[Node | _Read]]:

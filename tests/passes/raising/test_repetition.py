@@ -26,7 +26,7 @@ from mlaot.passes.raising.positions import take_as_view
 from ...compiled import Library, State
 from .programs import PROGRAMS, Program, attention, flat, kalman, lstm, recurrent, side_by_side, table
 
-LENGTHS = 20, 28
+LENGTHS = 24, 32
 
 
 def declared(program: Program, loss: bool = False) -> Declaration:
