@@ -22,7 +22,14 @@ __all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]
 
 
 class Module:
-    """Base class: subclasses define ``forward``."""
+    """Base class: subclasses define ``forward``. An array that is assigned to a parameter or buffer is its new value."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = vars(self).get(name)
+        if isinstance(held, Parameter | Buffer) and isinstance(value, np.ndarray):
+            held.array = _fitting(value, held, f"{type(self).__name__}.{name}")
+        else:
+            super().__setattr__(name, value)
 
     def forward(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
@@ -68,14 +75,10 @@ class Module:
                 f"load_state_dict: missing {sorted(set(own) - set(state_dict))}, "
                 f"unexpected {sorted(set(state_dict) - set(own))}; strict=False loads what is there"
             )
-        values = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
+        given = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
+        values = {name: _fitting(value, own[name], f"load_state_dict: {name!r}") for name, value in given.items()}
         for name, value in values.items():
-            if value.shape != tuple(own[name].shape):
-                raise MlaotError(
-                    f"load_state_dict: {name!r}: expected shape {list(own[name].shape)}, got {list(value.shape)}"
-                )
-        for name, value in values.items():
-            own[name].array = np.array(value, np.asarray(own[name]).dtype)
+            own[name].array = value
 
 
 class Layer(Module):
@@ -124,6 +127,13 @@ class ModuleList(list[Any]):
 
 class ModuleDict(dict[str, Any]):
     """A dict of modules: a plain dict does as well."""
+
+
+def _fitting(value: np.ndarray[Any, Any], held: Parameter | Buffer, what: str) -> np.ndarray[Any, Any]:
+    """Return an array as a value of a parameter or buffer, in its dtype; refuse another shape."""
+    if value.shape != tuple(held.shape):
+        raise MlaotError(f"{what}: expected shape {list(held.shape)}, got {list(value.shape)}")
+    return np.array(value, np.asarray(held).dtype)
 
 
 def _path(module: Module) -> str:

@@ -99,6 +99,22 @@ def test_state_that_does_not_fit_is_refused() -> None:
     np.testing.assert_array_equal(net.bias, 0)
 
 
+def test_an_array_that_is_assigned_is_the_new_value() -> None:
+    """It stays a parameter: as a plain array it would be a constant, and nothing would learn."""
+    net, tied = nn.Linear(2, 3), nn.Linear(2, 3)
+    tied.weight = weight = net.weight
+    net.weight = np.arange(6.0).reshape(3, 2)
+    assert net.weight is weight is tied.weight and list(dict(net.named_parameters())) == ["weight", "bias"]
+    assert np.asarray(weight).tolist() == [[0, 1], [2, 3], [4, 5]] and np.asarray(weight).dtype == np.float32
+    with pytest.raises(MlaotError, match=r"Linear.weight: expected shape \[3, 2\], got \[2, 3\]"):
+        net.weight = np.zeros((2, 3))
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean = np.ones(2)
+    assert np.asarray(dict(norm.named_buffers())["running_mean"]).tolist() == [1, 1]
+    net.bias = None
+    assert list(dict(net.named_parameters())) == ["weight"]
+
+
 def test_sequential() -> None:
     net = nn.Sequential(nn.Linear(2, 3, rng=0), np.tanh, nn.Dropout(0.9))
     x = np.ones((1, 2), np.float32)
