@@ -1,6 +1,7 @@
 """The whole way of an example, from bare Python to a wheel that runs alone.
 
     python examples/run.py            # digits: build, train in compiled code, freeze the weights, serve
+    python examples/run.py gpt        # a GPT learns a text and goes on with it; --data FILE: one of your own
     python examples/run.py NAME       # lenet, microgpt, mnist, moons or xor; more arguments go to its train.py
 
 Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-NAMES = ("digits", "lenet", "microgpt", "mnist", "moons", "xor")
+NAMES = ("digits", "gpt", "lenet", "microgpt", "mnist", "moons", "xor")
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "examples"
 
@@ -117,6 +118,45 @@ def run_digits(python: Path, own_wheel: Path) -> None:
         run(alone, folder / "serve.py")
 
 
+def gpt_options(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """What ``run_gpt`` is told, and what train.py is."""
+    parser = argparse.ArgumentParser(
+        prog="run.py gpt",
+        description="A GPT learns a text letter by letter, and goes on with it.",
+        epilog="more arguments go to examples/gpt/train.py, such as --threads 2 or --resume",
+    )
+    parser.add_argument("--data", type=Path, default=EXAMPLES / "microgpt" / "names.txt", help="default: names")
+    parser.add_argument("--recipe", default="nanogpt", choices=("nanogpt", "femtogpt", "tiny"))
+    parser.add_argument("--steps", help="how many steps, if not those of the recipe")
+    parser.add_argument("--dropout", help="what share of the values a training step drops, likewise")
+    parser.add_argument("--prompt", default="", help="what it goes on with")
+    options, more = parser.parse_known_args(arguments)
+    if not options.data.is_file():
+        parser.error(f"--data: there is no file {options.data}")
+    return options, more
+
+
+def run_gpt(python: Path, own_wheel: Path, arguments: list[str]) -> None:
+    """A wheel that learns a text, then one that goes on with it."""
+    options, more = gpt_options(arguments)
+    data, folder = options.data.absolute(), EXAMPLES / "gpt"
+    settings, weights = WORK / "settings.json", WORK / "gpt.safetensors"
+    asked = [f"--{key}={vars(options)[key]}" for key in ("recipe", "steps", "dropout") if vars(options)[key]]
+    run(python, folder / "settings.py", "--data", data, *asked, "--out", settings)
+    shared = (folder / "network.py", settings)
+    alone = install_alone(python, build_example_wheel(python, copy_project(folder / "train", *shared), own_wheel))
+    with step("training"):
+        run(alone, folder / "train.py", "train", "--data", data, "--settings", settings, "--out", weights, *more)
+    project = copy_project(folder / "serve", *shared)
+    shutil.copy(weights, project / "weights.safetensors")
+    shutil.copy(settings, project / "gpt")
+    wheel = build_example_wheel(python, project, own_wheel)
+    alone = install_alone(python, wheel)
+    with step(f"speaking: python -m gpt --prompt {options.prompt!r}"):
+        run(alone, "-m", "gpt", "--prompt", options.prompt)
+    print(f"it speaks from {wheel.relative_to(ROOT)}")
+
+
 def run_project(python: Path, own_wheel: Path, project: Path, arguments: list[str]) -> None:
     """A wheel that trains."""
     alone = install_alone(python, build_example_wheel(python, copy_project(project), own_wheel))
@@ -135,6 +175,8 @@ def main() -> None:
     options, arguments = parser.parse_known_args()
     if options.example == "digits" and arguments:
         parser.error(f"digits takes no more arguments, got {' '.join(arguments)}")
+    if options.example == "gpt":
+        gpt_options(arguments)  # wrong ones end it now
     project = EXAMPLES / options.example
     start = time.perf_counter()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -142,6 +184,8 @@ def main() -> None:
     own_wheel = build_own_wheel(python)
     if options.example == "digits":
         run_digits(python, own_wheel)
+    elif options.example == "gpt":
+        run_gpt(python, own_wheel, arguments)
     else:
         # The script runs in the work folder.
         words = [str(Path(word).absolute()) if Path(word).exists() else word for word in arguments]

@@ -22,7 +22,7 @@ __all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]
 
 
 class Module:
-    """Base class: subclasses define ``forward``. An array that is assigned to a parameter or buffer is its new value."""
+    """Base class: subclasses define ``forward``. An array assigned to a parameter or buffer is its new value."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
