@@ -1,15 +1,17 @@
 """A GPT of letters: nanoGPT's form, with a normalization before each part and one table for letters in and out.
 
-Runs at build time only. The wheel that trains calls ``forward`` with whole texts. The wheel that speaks calls ``step``
-with one letter, and with the keys and values of those before it.
+Runs at build time only. The wheel that trains calls ``forward`` with whole texts. The wheel that speaks calls ``read``
+with the next letters, and keeps the keys and values of those before them.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import mlaot
 import mlaot.nn.functional as F
 from mlaot import nn
 from mlaot.nn import init
@@ -20,6 +22,7 @@ LETTERS = len(SETTINGS["letters"])
 SPREAD = 0.02  # of the random weights at the start
 
 Array = Any  # a NumPy array, or a traced one
+Cache = tuple[mlaot.Buffer, mlaot.Buffer]  # keys and values [heads, context, width / heads]
 rng = np.random.default_rng(1337)
 
 
@@ -46,27 +49,27 @@ class Block(nn.Module):
         """Return what the attention multiplies, of each position."""
         return np.split(self.attention(self.norm1(x)), 3, axis=-1)
 
+    def forward(self, x: Array) -> Array:
+        """Compute texts [batch, length, width]; each position sees those before it."""
+        dropout = SETTINGS["dropout"] if self.training else 0.0
+        parts = map(split_heads, self.queries_keys_values(x))
+        return self.rest(x, F.scaled_dot_product_attention(*parts, dropout_p=dropout, is_causal=True))
+
+    def read(self, x: Array, cache: Cache, places: Array) -> Array:
+        """Compute the next positions [n, width] of a text, and keep their keys and values at their ``places`` [n]."""
+        query, key, value = map(split_heads, self.queries_keys_values(x))
+        for kept, new in zip(cache, (key, value), strict=True):
+            kept.assign(kept.at[:, places].set(new))
+        seen = np.arange(CONTEXT) <= places[:, None]
+        return self.rest(x, F.scaled_dot_product_attention(query, *cache, attn_mask=seen))
+
     def rest(self, x: Array, found: Array) -> Array:
         """Compute everything behind the attention."""
-        x = x + self.drop(self.attended(found))
+        x = x + self.drop(self.attended(found.swapaxes(-3, -2).reshape(x.shape)))
         return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
 
-    def forward(self, x: Array) -> Array:
-        """Texts [batch, length, width]; each position sees those before it."""
-        parts = [heads(part) for part in self.queries_keys_values(x)]
-        dropout = SETTINGS["dropout"] if self.training else 0.0
-        found = F.scaled_dot_product_attention(*parts, dropout_p=dropout, is_causal=True)
-        return self.rest(x, found.swapaxes(-3, -2).reshape(x.shape))
 
-    def step(self, x: Array, keys: Array, values: Array) -> tuple[Array, Array, Array]:
-        """Compute one position [width] behind those of ``keys`` and ``values`` [seen, width], and its own of both."""
-        query, key, value = self.queries_keys_values(x)
-        rows = [query[None], *(np.concatenate([old, new[None]]) for old, new in ((keys, key), (values, value)))]
-        found = F.scaled_dot_product_attention(*map(heads, rows))
-        return self.rest(x, found.reshape(WIDTH)), key, value
-
-
-def heads(x: Array) -> Array:
+def split_heads(x: Array) -> Array:
     """[.., length, width] to [.., heads, length, width / heads]."""
     return x.reshape((*x.shape[:-1], HEADS, WIDTH // HEADS)).swapaxes(-3, -2)
 
@@ -84,21 +87,17 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, tokens: Array) -> Array:
-        """Tokens [batch, length] to scores [batch, length, letters]."""
+        """Return the scores [batch, length, letters] of what follows each of the tokens [batch, length]."""
         x = self.drop(self.letters(tokens) + self.positions.weight[: tokens.shape[-1]])
         for block in self.blocks:
             x = block(x)
         return F.linear(self.norm(x), self.letters.weight)
 
-    def step(self, token: Array, keys: Array, values: Array) -> dict[str, Array]:
-        """Return the scores [letters] of a token, and its key and value [layers, width].
-
-        ``keys`` and ``values`` [seen + 1, layers, width] are those of the tokens before it, and a row for its own.
-        """
-        x = self.letters(token) + self.positions.weight[keys.shape[0] - 1]
-        made = []
-        for i, block in enumerate(self.blocks):
-            x, *own = block.step(x, keys[:-1, i], values[:-1, i])
-            made.append(own)
-        key, value = (np.stack(rows) for rows in zip(*made, strict=True))
-        return {"scores": F.linear(self.norm(x), self.letters.weight), "key": key, "value": value}
+    def read(self, tokens: Array, caches: Sequence[Cache], place: mlaot.Buffer) -> Array:
+        """Read the next tokens [n] of a text, from ``place`` on; return the scores [letters] of what follows them."""
+        places = place + mlaot.arange(tokens.shape[0])
+        x = self.letters(tokens) + self.positions.weight[places]
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x = block.read(x, cache, places)
+        place.assign(place + tokens.shape[0])
+        return F.linear(self.norm(x[-1]), self.letters.weight)

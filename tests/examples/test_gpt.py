@@ -95,17 +95,19 @@ def test_letters_one_by_one_have_the_scores_of_the_whole_text(ask: Callable[[str
 import gpt, gpt_train.nn as whole
 whole.load({str(place.folder / "weights.safetensors")!r})
 tokens = gpt.encode("the lazy quick d")
-reader = gpt.Reader()
-rows = [reader.read(token) for token in tokens]
+reader, other = gpt.Reader(), gpt.Reader()
+rows = [reader.read([token]) for token in tokens]
 print(max(abs(a - b) for row, other in zip(rows, whole.forward([tokens])[0].tolist()) for a, b in zip(row, other)))
+other.read(tokens[:7])
+print(max(abs(a - b) for a, b in zip(rows[-1], other.read(tokens[7:]))))
 try:
-    reader.read(0)
+    reader.read([0])
 except ValueError as error:
     print(error)
 """)
-    error, message = printed.splitlines()
-    assert float(error) < 1e-5
-    assert message == "expected at most 16 letters, got one more; begin anew with the last of them"
+    error, parts, message = printed.splitlines()
+    assert float(error) < 1e-5 and float(parts) < 1e-5
+    assert message == "expected at most 16 letters, got 17; begin anew with the last of them"
 
 
 def test_it_speaks(ask: Callable[[str], str], place: Place) -> None:

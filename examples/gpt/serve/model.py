@@ -1,19 +1,24 @@
-"""The GPT as it speaks, letter by letter, with the weights that train.py saved. They end up inside the module."""
+"""The GPT as it speaks, with the weights that train.py saved. They end up inside the module, once for all its texts.
+
+A ``Model`` of the module is one text: its buffers hold the keys and values of what was read, and how much that is.
+"""
 
 from typing import Any
 
-from network import GPT, LAYERS, WIDTH
+import numpy as np
+from network import CONTEXT, GPT, HEADS, LAYERS, WIDTH
 
 import mlaot
 
-seen = mlaot.dim("seen")
+n = mlaot.dim("n")
 net = GPT()
 net.load_state_dict(mlaot.load("weights.safetensors"))
+empty = np.zeros((HEADS, CONTEXT, WIDTH // HEADS), np.float32)
+caches = [(mlaot.Buffer(empty, f"keys.{i}"), mlaot.Buffer(empty, f"values.{i}")) for i in range(LAYERS)]
+place = mlaot.Buffer(np.array(0), "place")
 
 
 @mlaot.model(parameters=net)
-def gpt(
-    token: mlaot.i64, keys: mlaot.f32[seen + 1, LAYERS, WIDTH], values: mlaot.f32[seen + 1, LAYERS, WIDTH]
-) -> dict[str, Any]:
-    """Scores of the letter after a token; its key and value, for the last row of what the next letter is given."""
-    return net.step(token, keys, values)
+def gpt(tokens: mlaot.i64[n]) -> Any:
+    """Read the next letters of the text; the scores of all that may follow them."""
+    return net.read(tokens, caches, place)

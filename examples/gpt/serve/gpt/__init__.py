@@ -8,7 +8,6 @@
 import json
 import math
 import random
-from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,28 +16,21 @@ from gpt import nn
 SETTINGS = json.loads((Path(__file__).parent / "settings.json").read_text())
 LETTERS: str = SETTINGS["letters"]
 CONTEXT: int = SETTINGS["context"]
-SHAPE: tuple[int, int] = (SETTINGS["layers"], SETTINGS["width"])
-ROW = math.prod(SHAPE)
 
 
 class Reader:
-    """The model at some place of a text: it knows the keys and values of the letters so far."""
+    """The model at some place of a text, which it keeps as the keys and values of the letters so far."""
 
     def __init__(self) -> None:
-        self.seen = 0
-        self.keys, self.values = (memoryview(array("f", bytes(4 * CONTEXT * ROW))) for _ in range(2))
+        self.model, self.seen = nn.Model(), 0
 
-    def read(self, token: int) -> list[float]:
-        """Read one more letter; the scores of all that may follow. Raises ``ValueError`` behind the last place."""
-        if self.seen == CONTEXT:
-            raise ValueError(f"expected at most {CONTEXT} letters, got one more; begin anew with the last of them")
-        start, end = self.seen * ROW, (self.seen + 1) * ROW
-        so_far = (rows[:end].cast("B").cast("f", (self.seen + 1, *SHAPE)) for rows in (self.keys, self.values))
-        found = nn.forward(token, *so_far)
-        self.keys[start:end] = memoryview(found["key"]).cast("B").cast("f")
-        self.values[start:end] = memoryview(found["value"]).cast("B").cast("f")
-        self.seen += 1
-        scores: list[float] = found["scores"].tolist()
+    def read(self, tokens: list[int]) -> list[float]:
+        """Read the next letters; the scores of all that may follow. Raises ``ValueError`` behind the last place."""
+        seen = self.seen + len(tokens)
+        if seen > CONTEXT:
+            raise ValueError(f"expected at most {CONTEXT} letters, got {seen}; begin anew with the last of them")
+        scores: list[float] = self.model.forward(tokens).tolist()
+        self.seen = seen
         return scores
 
 
@@ -64,9 +56,7 @@ def generate(prompt: str, count: int = 500, temperature: float = 0.8, seed: int 
 def _letters(text: list[int], count: int, temperature: float, draw: random.Random) -> Iterator[str]:
     reader, waiting = Reader(), text[-CONTEXT:]
     for _ in range(count):
-        for token in waiting:
-            scores = reader.read(token)
-        text.append(choose(scores, temperature, draw))
+        text.append(choose(reader.read(waiting), temperature, draw))
         yield LETTERS[text[-1]]
         waiting = text[-1:]
         if reader.seen == CONTEXT:
