@@ -24,6 +24,8 @@ def load_model(settings: Settings, model: ModelSettings) -> Any:
     """
     with stage(f"importing {model.declared}"):
         match model.kind:
+            case "llm":
+                from mlaot.llm import declare_from_settings
             case "onnx":
                 from mlaot.onnx.declare import declare_from_settings
             case "sklearn":

@@ -27,7 +27,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"printing": ("mlaot.printing",)},
     {"lower": ("mlaot.lower",)},
     {"passes": ("mlaot.passes",), "loading": ("mlaot.loading",)},
-    {"sklearn, torch": ("mlaot.sklearn", "mlaot.torch"), "api": ("mlaot.api", "mlaot.eager")},
+    {"llm, sklearn, torch": ("mlaot.llm", "mlaot.sklearn", "mlaot.torch"), "api": ("mlaot.api", "mlaot.eager")},
     {"onnx": ("mlaot.onnx",), "optim": ("mlaot.optim",)},
     {"nn": ("mlaot.nn",)},
     {"frontend.numpy": ("mlaot.frontend.numpy",), "frontend.scalar": ("mlaot.frontend.scalar",)},

@@ -29,13 +29,15 @@ NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
 ONNX = r"^.*\.onnx$"
+PATH = r"^[^:]+$"
 SKLEARN = rf"{MODEL}|^.*\.skops$"
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
-KINDS = ("model", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
+KINDS = ("model", "llm", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
 # What turns a model of each kind into ONNX and reads it, besides what `requires` has.
 READERS = {
     "model": (),
+    "llm": (),
     "onnx": ("onnx>=1.19",),
     "sklearn": ("onnx>=1.19", "skl2onnx>=1.19"),
     "torch": ("onnx>=1.19", "onnxscript>=0.5"),
@@ -100,7 +102,7 @@ class ModelSettings(Options):
     model: str = attribute(
         "the model as `module:attribute`, imported when the wheel is built",
         example="model:digits",
-        otherwise="there is a key `onnx`, `sklearn` or `torch`",
+        otherwise="there is a key `llm`, `onnx`, `sklearn` or `torch`",
     )
     module: str = key(
         "the extension module to make",
@@ -109,6 +111,15 @@ class ModelSettings(Options):
         expected="a dotted module name, such as 'digits.nn'",
         example="digits.nn",
         pattern=MODULE,
+    )
+    llm: str = key(
+        "a language model that is the model, in place of `model`: a folder of the project with config.json and"
+        " safetensors, or a checkpoint of llama2.c",
+        default="",
+        otherwise="there is a key `model`",
+        expected="the path of a folder or of a file *.bin, such as 'llama'",
+        example="llama",
+        pattern=PATH,
     )
     onnx: str = key(
         "an ONNX file of the project that is the model, in place of `model`",

@@ -30,7 +30,7 @@ BEYOND_A_SCHEMA = (
     "got 2.0",
     "[build-system] of",
     "for which nothing is compiled",
-    "is for models of onnx, sklearn, torch",
+    "is for models of llm, onnx, sklearn, torch",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

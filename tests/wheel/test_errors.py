@@ -27,8 +27,8 @@ SETTINGS = {
     "unknown key": (
         PYPROJECT + 'zzz = "w.safetensors"\n',
         "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " the keys are model, module, onnx, sklearn, torch, sample, c_library, deterministic, winograd, fast_division,"
-        " frozen, intermediates, weights, weights_dtype, quantize, budget, dims",
+        " the keys are model, module, llm, onnx, sklearn, torch, sample, c_library, deterministic, winograd,"
+        " fast_division, frozen, intermediates, weights, weights_dtype, quantize, budget, dims",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),

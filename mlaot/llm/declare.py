@@ -1,0 +1,57 @@
+"""Language models that people have, as declared models: ``mlaot.llm.load(path)``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.trace.declaration import Declaration
+from mlaot.frontend.trace.model import model as declared
+from mlaot.ir.dims import dim
+from mlaot.ir.types import i64
+from mlaot.llm.decoder import Decoder
+from mlaot.llm.folder import read_folder
+from mlaot.llm.llama2c import read_checkpoint
+from mlaot.settings import ModelSettings, Settings
+
+CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor its user wants fewer
+
+
+def load(path: str | Path, context: int | None = None) -> Declaration:
+    """Declare a language model: a folder with config.json and safetensors, or a checkpoint of llama2.c.
+
+    A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
+    those of the model, and no more than 2,048.
+    """
+    beside = Path(sys._getframe(1).f_code.co_filename).parent / path
+    return _declare(beside if beside.exists() else Path(path), str(path), context)
+
+
+def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
+    """Declare the language model that a project's settings name."""
+    dims: Mapping[str, int] = dict(model.dims)
+    if unknown := sorted(set(dims) - {"context"}):
+        raise MlaotError(f"dims: a language model has the dim 'context' only, got {', '.join(unknown)}")
+    return replace(_declare(settings.project / model.llm, model.llm, dims.get("context")), sample=sample)
+
+
+def _declare(path: Path, name: str, context: int | None) -> Declaration:
+    if not path.exists():
+        raise MlaotError(f"no file or folder {name}; expected a folder with config.json, or a checkpoint of llama2.c")
+    for file in [path / "config.json", *sorted(path.glob("*.safetensors"))] if path.is_dir() else [path]:
+        sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model
+    config, weights = read_folder(path) if path.is_dir() else read_checkpoint(path)
+    if context is not None and not 1 <= context <= config.context:
+        raise MlaotError(f"{name}: context: expected 1 to {config.context:,}, the model's own, got {context}")
+    decoder = Decoder(config, weights, context or min(config.context, CONTEXT))
+
+    def read(tokens: Any) -> Any:
+        """Read the next tokens of a text; the scores of all that may follow them."""
+        return decoder(tokens)
+
+    read.__annotations__ = {"tokens": i64[dim("n")]}
+    return Declaration(declared(read, parameters=decoder.weights).trace, f"{name}: ")

@@ -1,0 +1,173 @@
+"""The network of a language model: the next tokens in, the scores of what may follow out.
+
+The keys and values of what was read lie in buffers: a ``Model`` of the compiled module is one text. A prompt of any
+length is one call, and so is each token after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+import mlaot.nn.functional as F
+from mlaot.frontend.numpy.creation import arange
+from mlaot.frontend.numpy.indexing import take
+from mlaot.frontend.trace.tensor import Buffer, Parameter
+
+Array = Any  # a NumPy array, or a traced one
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+Shape = tuple[int, ...]
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+}
+MOST, MOST_LAYERS = 2**31 - 1, 10_000  # of anything; the names of a layer's weights are made before any is read
+NOUNS = {"groups": "heads of keys", "size": "numbers of a head", "hidden": "hidden numbers", "context": "positions"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the decoders of GPT-2, Llama and their like differ in.
+
+    ``hidden``: the width between the two layers behind the attention; where they are ``gated``, a third decides how
+    much of it goes on. ``theta``: the base of rotary positions (Su et al., 2021), None where positions are a table.
+    ``normalizes_heads``: queries and keys are normalized, each head apart. ``tied``: the table of tokens is the last
+    layer, too. ``biases``: parts of a block that have one.
+    """
+
+    tokens: int
+    width: int
+    layers: int
+    heads: int
+    groups: int  # heads of keys and values, each for ``heads / groups`` queries
+    size: int  # of a head
+    hidden: int
+    context: int
+    epsilon: float
+    theta: float | None
+    activation: str = "silu"
+    by_root_mean_square: bool = True  # else layers are normalized by mean and variance
+    gated: bool = True
+    tied: bool = False
+    normalizes_heads: bool = False
+    biases: frozenset[str] = frozenset()
+
+    def problem(self) -> str:
+        """Say what is wrong with the numbers, which come from a file; nothing where all is well."""
+        for name in ("tokens", "width", "layers", "heads", "groups", "size", "hidden", "context"):
+            value, most = getattr(self, name), MOST_LAYERS if name == "layers" else MOST
+            if not 1 <= value <= most:
+                return f"expected a number of {NOUNS.get(name, name)} from 1 to {most:,}, got {value:,}"
+        if self.heads % self.groups:
+            return f"expected heads of queries in equal groups for {self.groups} of keys, got {self.heads}"
+        if self.theta is not None and self.size % 2:
+            return f"rotary positions turn pairs of numbers: expected heads of an even size, got {self.size}"
+        if not (isfinite(self.epsilon) and (self.theta is None or (isfinite(self.theta) and self.theta > 0))):
+            return f"expected finite numbers, got {self.epsilon} for epsilon and {self.theta} for theta"
+        return ""
+
+    def shapes(self) -> dict[str, Shape]:
+        """Return the shape of each weight by its name."""
+        norms = ["weight"] if self.by_root_mean_square else ["weight", "bias"]
+        found: dict[str, Shape] = {"embedding": (self.tokens, self.width)}
+        if self.theta is None:
+            found["positions"] = (self.context, self.width)
+        for i in range(self.layers):
+            block = f"blocks.{i}."
+            for part, shape in self._parts().items():
+                found[f"{block}{part}.weight"] = shape
+                if part in self.biases:
+                    found[f"{block}{part}.bias"] = shape[:1]
+            found |= {f"{block}{norm}.{name}": (self.width,) for norm in ("norm1", "norm2") for name in norms}
+            if self.normalizes_heads:
+                found |= {f"{block}{norm}.weight": (self.size,) for norm in ("query_norm", "key_norm")}
+        found |= {f"norm.{name}": (self.width,) for name in norms}
+        return found if self.tied else found | {"head": (self.tokens, self.width)}
+
+    def _parts(self) -> dict[str, Shape]:
+        """Return the shape of each product of a block."""
+        rows, keys = self.heads * self.size, self.groups * self.size
+        parts: dict[str, Shape] = {"query": (rows, self.width), "key": (keys, self.width), "value": (keys, self.width)}
+        parts |= {"attended": (self.width, rows), "up": (self.hidden, self.width), "down": (self.width, self.hidden)}
+        return parts | ({"gate": (self.hidden, self.width)} if self.gated else {})
+
+
+class Decoder:
+    """The function that is compiled, of weights by the names of ``Config.shapes``, for texts of ``context`` tokens."""
+
+    def __init__(self, config: Config, weights: Arrays, context: int) -> None:
+        self.config, self.context = config, context
+        self.weights = {name: Parameter(name, array) for name, array in weights.items()}
+        empty = np.zeros((config.groups, context, config.size), np.float32)
+        names = [f"{what}.{i}" for i in range(config.layers) for what in ("keys", "values")]
+        self.kept = {name: Buffer(empty, name) for name in names}
+        self.place = Buffer(np.array(0), "place")
+
+    def __call__(self, tokens: Array) -> Array:
+        """Read the next tokens [n] of a text; return the scores [tokens] of what follows the last of them."""
+        config, weights = self.config, self.weights
+        places = self.place + arange(tokens.shape[0])
+        x = take(weights["embedding"], tokens, axis=0)
+        if config.theta is None:
+            x = x + take(weights["positions"], places, axis=0)
+        waves = [take(table, places, axis=0) for table in self._waves()]
+        seen = np.arange(self.context) <= places[:, None]
+        for i in range(config.layers):
+            x = self._block(x, i, waves, places, seen)
+        self.place.assign(self.place + tokens.shape[0])
+        return F.linear(self._normalized(x[-1], "norm"), weights["embedding" if config.tied else "head"])
+
+    def _block(self, x: Array, i: int, waves: list[Array], places: Array, seen: Array) -> Array:
+        """Add what is attended to, and what two layers make of that, to positions [n, width]."""
+        config, block = self.config, f"blocks.{i}."
+        y = self._normalized(x, f"{block}norm1")
+        query = self._turned(self._heads(y, f"{block}query", config.heads), f"{block}query_norm", waves)
+        key = self._turned(self._heads(y, f"{block}key", config.groups), f"{block}key_norm", waves)
+        value = self._heads(y, f"{block}value", config.groups)
+        keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
+        keys.assign(keys.at[:, places].set(key))
+        values.assign(values.at[:, places].set(value))
+        shared = config.groups < config.heads
+        found = F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, enable_gqa=shared)
+        x = x + self._linear(found.swapaxes(0, 1).reshape((x.shape[0], config.heads * config.size)), f"{block}attended")
+        y = self._normalized(x, f"{block}norm2")
+        activation, up = ACTIVATIONS[config.activation], self._linear(y, f"{block}up")
+        hidden = activation(self._linear(y, f"{block}gate")) * up if config.gated else activation(up)
+        return x + self._linear(hidden, f"{block}down")
+
+    def _linear(self, x: Array, name: str) -> Array:
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
+
+    def _heads(self, x: Array, name: str, count: int) -> Array:
+        """Return [count, n, size] of a product of [n, width]."""
+        return self._linear(x, name).reshape((x.shape[0], count, self.config.size)).swapaxes(0, 1)
+
+    def _normalized(self, x: Array, name: str) -> Array:
+        """Normalize along the last axis."""
+        weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
+        if self.config.by_root_mean_square:
+            return F.rms_norm(x, x.shape[-1:], weight, self.config.epsilon)
+        return F.layer_norm(x, x.shape[-1:], weight, bias, self.config.epsilon)
+
+    def _turned(self, x: Array, norm: str, waves: list[Array]) -> Array:
+        """Turn pairs of numbers of heads [count, n, size], half a head apart, by angles that grow with the position."""
+        if self.config.normalizes_heads:
+            x = F.rms_norm(x, x.shape[-1:], self.weights[f"{norm}.weight"], self.config.epsilon)
+        if not waves:
+            return x
+        (cosine, sine), half = waves, self.config.size // 2
+        a, b = x[..., :half], x[..., half:]
+        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+
+    def _waves(self) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield cosines and sines [context, size / 2] of rotary positions, if there are such."""
+        if self.config.theta is not None:
+            steps = np.arange(0, self.config.size, 2) / self.config.size
+            angles = np.arange(self.context)[:, None] * self.config.theta**-steps
+            yield from (np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
