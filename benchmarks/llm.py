@@ -1,0 +1,152 @@
+"""Tokens a second of a llama with 15 million weights, of random numbers: in float32, int8 and int4, on one core.
+
+    MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER]
+
+The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. For
+each form of the weights: megabytes of the module; milliseconds of a new process from ``import`` until it has the scores
+behind a prompt of 8 tokens; tokens a second after that, and how that is beside float32; the bytes of weights read in a
+second, as a share of what this core reads from a block of the size of all in float32; and milliseconds for a prompt of
+128 tokens. With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``, and writes the same greedy
+text or the script ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import chosen_isas, compile_program, load, one_core, table
+from limits import measure
+
+from mlaot import llm
+from mlaot.errors import building
+from mlaot.generate import compile_model
+from mlaot.settings.options import Options
+
+WIDTH, HIDDEN, LAYERS, HEADS, TOKENS, CONTEXT = 288, 768, 6, 6, 32000, 256
+WEIGHTS = TOKENS * WIDTH + LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * HIDDEN)  # that a token reads
+FORMS = {"float32": 4.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}  # bytes of one, with its share of a group's scale
+STEPS, ROUNDS = 100, 5
+FIRST = 1  # the token with which a text begins, and ends
+
+
+def checkpoint(path: Path) -> None:
+    """Write a checkpoint of llama2.c with random numbers."""
+    rng = np.random.default_rng(0)
+
+    def numbers(*shape: int, scale: float = 0.05) -> bytes:
+        return (rng.normal(size=shape) * scale).astype("<f4").tobytes()
+
+    def ones(*shape: int) -> bytes:
+        return np.ones(shape, "<f4").tobytes()
+
+    with path.open("wb") as file:
+        file.write(np.array([WIDTH, HIDDEN, LAYERS, HEADS, HEADS, TOKENS, CONTEXT], "<i4").tobytes())
+        file.write(numbers(TOKENS, WIDTH, scale=0.3) + ones(LAYERS, WIDTH))
+        file.write(b"".join(numbers(LAYERS, WIDTH, WIDTH) for _ in range(4)) + ones(LAYERS, WIDTH))
+        for shape in ((HIDDEN, WIDTH), (WIDTH, HIDDEN), (HIDDEN, WIDTH)):
+            file.write(numbers(LAYERS, *shape))
+        file.write(ones(WIDTH) + bytes(4 * CONTEXT * WIDTH // HEADS))
+
+
+def best(call: Callable[[], float]) -> float:
+    """The smallest of some seconds."""
+    return min(call() for _ in range(ROUNDS))
+
+
+def greedy(nn: Any, count: int) -> tuple[list[int], float]:
+    """The likeliest tokens after the first, and the seconds that they took, but for one."""
+    text, tokens, begun = nn.Model(), [FIRST], 0.0
+    for i in range(count):
+        if i == 1:
+            begun = time.perf_counter()
+        tokens.append(int(np.argmax(text.forward([tokens[-1]]))))
+    return tokens[1:], time.perf_counter() - begun
+
+
+def first_token(library: Path) -> float:
+    """Milliseconds of a new process from ``import`` on, until it has the scores behind a prompt."""
+    program = f"""
+import sys, time
+sys.path.insert(0, {str(library.parent)!r})
+begun = time.perf_counter()
+import nn
+nn.forward(list(range(8)))
+print(time.perf_counter() - begun)
+"""
+    return best(lambda: float(subprocess.check_output([sys.executable, "-c", program]))) * 1e3
+
+
+def compiled(file: Path, form: str, folder: Path) -> Path:
+    options = Options(isas=chosen_isas(), weights="inside", **({} if form == "float32" else {"weights_dtype": form}))
+    with building(folder):
+        return compile_program(compile_model(llm.load(file), "nn", options), "nn", folder)
+
+
+def by_llama2c(clone: Path, file: Path, folder: Path) -> tuple[bytes, float]:
+    """What ``run.c`` writes, and how many tokens a second, as it says itself."""
+    program = folder / "run"
+    subprocess.run(["cc", "-O3", "-march=native", clone / "run.c", "-o", program, "-lm"], check=True)
+    command = [program, file, "-t", "0", "-n", str(STEPS), "-z", clone / "tokenizer.bin"]
+    runs = [subprocess.run(command, check=True, capture_output=True) for _ in range(ROUNDS)]
+    return runs[0].stdout.rstrip(b"\n"), max(float(run.stderr.split()[-1]) for run in runs)
+
+
+def spelled(tokens: list[int], vocabulary: bytes) -> bytes:
+    """The text of tokens, as ``run.c`` writes it."""
+    pieces, place = list[bytes](), 4
+    while place < len(vocabulary):
+        _, length = struct.unpack_from("<fi", vocabulary, place)
+        pieces.append(vocabulary[place + 8 : place + 8 + length])
+        place += 8 + length
+    found = [pieces[token] for token in tokens]
+    found[0] = found[0].removeprefix(b" ")
+    return b"".join(bytes([int(piece[3:5], 16)]) if piece.startswith(b"<0x") else piece for piece in found)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama2c", type=Path, help="a clone of llama2.c, to compare with")
+    options = parser.parse_args()
+    one_core()
+    folder = Path(tempfile.mkdtemp())
+    file, read = folder / "model.bin", measure().bandwidth(int(4 * WEIGHTS))
+    checkpoint(file)
+    rows, speeds = [], dict[str, float]()
+    tokens: list[int] = []
+    for form, size in FORMS.items():
+        (folder / form).mkdir()
+        library = compiled(file, form, folder / form)
+        nn = load(library)
+        speeds[form] = STEPS / best(lambda nn=nn: greedy(nn, STEPS + 1)[1])
+        tokens = tokens or greedy(nn, STEPS - 1)[0]
+
+        def prompt(nn: Any = nn) -> float:
+            text, begun = nn.Model(), time.perf_counter()
+            text.forward(list(range(128)))
+            return time.perf_counter() - begun
+
+        cells = (f"{os.path.getsize(library) / 1e6:.1f}", f"{first_token(library):.0f}", f"{speeds[form]:,.0f}")
+        cells += (f"{speeds[form] / speeds['float32']:.2f}", f"{size * WEIGHTS * speeds[form] / read:.2f}")
+        rows.append((form, *cells, f"{best(prompt) * 1e3:.1f}"))
+    if options.llama2c:
+        text, speed = by_llama2c(options.llama2c, file, folder)
+        own = spelled(tokens, (options.llama2c / "tokenizer.bin").read_bytes())
+        if not own or not text.startswith(own):
+            raise SystemExit(f"the texts differ:\n{own!r}\n{text!r}")
+        rows.append(("run.c", "", "", f"{speed:,.0f}", f"{speed / speeds['float32']:.2f}", "", ""))
+    table(("", "MB", "first, ms", "tokens/s", "of float32", "of the bandwidth", "prompt of 128, ms"), rows)
+
+
+if __name__ == "__main__":
+    main()
