@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ LLAMA = {
     **{"query": "self_attn.q_proj", "key": "self_attn.k_proj", "value": "self_attn.v_proj"},
     **{"attended": "self_attn.o_proj", "query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"},
     **{"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"},
+}
+GPT2 = {
+    **{"embedding": "wte", "positions": "wpe", "norm": "ln_f", "norm1": "ln_1", "norm2": "ln_2"},
+    **{"attended": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"},
 }
 ATTENTION = frozenset({"query", "key", "value"})
 
@@ -104,17 +108,16 @@ class _Source:
 
 
 def _llama_config(facts: Facts) -> Config:
-    kind, heads, width = (
-        facts.take(name, of) for name, of in (("model_type", str), ("num_attention_heads", int), ("hidden_size", int))
-    )
+    kind, width = facts.take("model_type", str), facts.take("hidden_size", int)
+    heads = facts.take("num_attention_heads", int)
     context, window = facts.take("max_position_embeddings", int), facts.entries.get("sliding_window")
     if isinstance(window, int) and facts.take("use_sliding_window", bool, default=kind == "mistral"):
         context = min(context, window)  # within a window nothing slides
     theta = facts.take("rope_theta", float, default=10000.0)
     for name in ("rope_scaling", "rope_parameters"):
-        entry = facts.entries.get(name) or {}
-        kind_of_waves = entry.get("rope_type", entry.get("type", "default")) if isinstance(entry, Mapping) else entry
-        facts.refuse(name, "waves of the type 'default'", unless=kind_of_waves == "default")
+        entry = facts.take(name, dict, default={})
+        waves = entry.get("rope_type", entry.get("type", "default"))
+        facts.refuse(name, "waves of the type 'default'", unless=waves == "default")
         theta = facts.checked("rope_theta", entry.get("rope_theta", theta), float)
     biased = kind == "qwen2" or facts.take("attention_bias", bool, default=False)
     biases = ATTENTION if biased else frozenset()
@@ -151,9 +154,8 @@ def _llama_tensor(name: str) -> str:
 def _gpt2_config(facts: Facts) -> Config:
     width, heads = facts.take("n_embd", int), facts.take("n_head", int)
     facts.refuse("n_head", f"a divisor of n_embd, {width}", unless=heads > 0 and width % heads == 0)
-    facts.refuse(
-        "scale_attn_by_inverse_layer_idx", "false", unless=not facts.entries.get("scale_attn_by_inverse_layer_idx")
-    )
+    scales = "scale_attn_by_inverse_layer_idx"
+    facts.refuse(scales, "false", unless=not facts.entries.get(scales))
     return Config(
         tokens=facts.take("vocab_size", int),
         width=width,
@@ -174,19 +176,13 @@ def _gpt2_config(facts: Facts) -> Config:
 
 
 def _gpt2_tensor(name: str) -> str:
-    whole = {
-        "embedding": "wte.weight",
-        "positions": "wpe.weight",
-        "norm.weight": "ln_f.weight",
-        "norm.bias": "ln_f.bias",
-    }
     if name == "head":
         return "lm_head.weight"
-    if name in whole:
-        return f"transformer.{whole[name]}"
+    if not name.startswith("blocks."):
+        part, _, what = name.partition(".")
+        return f"transformer.{GPT2[part]}.{what or 'weight'}"
     _, layer, part, what = name.split(".")
-    parts = {"norm1": "ln_1", "norm2": "ln_2", "attended": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
-    return f"transformer.h.{layer}.{parts.get(part, 'attn.c_attn')}.{what}"
+    return f"transformer.h.{layer}.{GPT2.get(part, 'attn.c_attn')}.{what}"
 
 
 def _gpt2_cut(name: str, array: Array) -> Array:

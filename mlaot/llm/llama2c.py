@@ -13,16 +13,8 @@ from mlaot.llm.decoder import Config
 
 Array = np.ndarray[Any, Any]
 NUMBERS = 7  # width, hidden, layers, heads, groups, tokens (negative where not tied), context
-PARTS = (
-    "query",
-    "key",
-    "value",
-    "attended",
-    "norm2",
-    "gate",
-    "down",
-    "up",
-)  # behind the first norm, each of all layers
+# Behind the first norms; each of all layers, before the next.
+PARTS = ("query", "key", "value", "attended", "norm2", "gate", "down", "up")
 
 
 def read_checkpoint(path: Path) -> tuple[Config, dict[str, Array]]:

@@ -113,8 +113,8 @@ class ModelSettings(Options):
         pattern=MODULE,
     )
     llm: str = key(
-        "a language model that is the model, in place of `model`: a folder of the project with config.json and"
-        " safetensors, or a checkpoint of llama2.c",
+        "a language model that is the model, in place of `model`: a folder with config.json and safetensors, or a"
+        " checkpoint of llama2.c; an sdist has those of the project only",
         default="",
         otherwise="there is a key `model`",
         expected="the path of a folder or of a file *.bin, such as 'llama'",

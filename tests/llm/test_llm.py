@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
     ),
     "odd": (with_(head_dim=3), "expected heads of an even size, got 3"),
     "waves": (with_(rope_scaling={"rope_type": "yarn"}), "rope_scaling: expected waves of the type 'default', got {"),
-    "waves of a list": (with_(rope_scaling=[1]), "rope_scaling: expected waves of the type 'default', got [1]"),
+    "waves of a list": (with_(rope_scaling=[1]), "config.json: rope_scaling: expected dict, got [1]"),
     "a base of 0": (
         with_(rope_parameters=None, rope_theta=0.0),
         "expected finite numbers, got 0.001 for epsilon",

@@ -456,8 +456,8 @@ for fill in (simple_layers, norm_layers, recurrent_layers, attention_layers):
 def make_constant(layer: Any) -> None:
     """Arrays in place of parameters, so that the graph of a layer is a function of its inputs."""
     for name, value in vars(layer).items():
-        if hasattr(value, "array"):  # a parameter or a buffer
-            setattr(layer, name, value.array)
+        if hasattr(value, "array"):  # a parameter or a buffer, of which an array that is assigned would be the value
+            vars(layer)[name] = value.array
         elif hasattr(value, "forward"):
             make_constant(value)
 
