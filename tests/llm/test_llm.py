@@ -129,7 +129,7 @@ def test_a_project_that_names_a_folder(tmp_path: Path) -> None:
     )
     assert load_settings(tmp_path).models[0].kind == "llm"
     printed = run("-m", "mlaot", "inspect", tmp_path)
-    assert "f32[2,9,2]" in printed
+    assert "f32[1,9,4]" in printed
     project.write_text(project.read_text().replace("context = 9", "batch = 9"))
     assert "a language model has the dim 'context' only, got batch" in run("-m", "mlaot", "inspect", tmp_path, status=1)
 
@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
     "none": (with_(num_attention_heads=0), "config.json: expected a number of heads from 1 to 2,147,483,647, got 0"),
     "groups": (
         with_(num_key_value_heads=3),
-        "expected heads of queries in equal groups for 3 of keys, got 4",
+        "expected heads of queries in equal groups for 3 of keys, got 2",
     ),
     "odd": (with_(head_dim=3), "expected heads of an even size, got 3"),
     "waves": (with_(rope_scaling={"rope_type": "yarn"}), "rope_scaling: expected waves of the type 'default', got {"),

@@ -19,10 +19,14 @@ TOKENS = (3, 7, 1, 18, 0, 11, 7)
 COMMON = {"vocab_size": 19, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4}
 COMMON |= {"intermediate_size": 12, "max_position_embeddings": 16}
 GPT2 = {"vocab_size": 19, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16}
+WHOLE = {"sliding_window": None}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {**COMMON, "num_key_value_heads": 2, "rms_norm_eps": 1e-3}),
+    "llama": ("Llama", {**COMMON, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-3}),
     "llama with biases": ("Llama", {**COMMON, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
-    "mistral": ("Mistral", {**COMMON, "num_key_value_heads": 1, "hidden_act": "gelu", "sliding_window": None}),
+    "mistral": (
+        "Mistral",
+        {**COMMON, "num_key_value_heads": 1, "head_dim": 8, "hidden_act": "gelu", "sliding_window": None},
+    ),
     "qwen2": ("Qwen2", {**COMMON, "num_key_value_heads": 2, "rope_theta": 1e6}),
     "qwen3": ("Qwen3", {**COMMON, "num_key_value_heads": 2, "head_dim": 6, "tie_word_embeddings": True}),
     "gpt2": ("GPT2", {**GPT2, "activation_function": "gelu_new"}),

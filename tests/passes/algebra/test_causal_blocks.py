@@ -48,6 +48,13 @@ def masked_by_another(q: Any, k: Any, v: Any) -> Any:
     return np.where(scores > 0, shares, 0.0) @ v
 
 
+def masked_otherwise(q: Any, k: Any, v: Any) -> Any:
+    """The largest score is one that a row may see; weights have more columns."""
+    scores = q @ np.swapaxes(k, -1, -2)
+    largest = np.where(CAUSAL, scores, -np.inf).max(axis=-1, keepdims=True)
+    return np.where(np.tri(T, k=30, dtype=bool), np.exp((scores - largest) * 0.1), 0.0) @ v
+
+
 def given(mask: Any) -> Callable[..., Any]:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
@@ -62,6 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "added": (given(ADDED), 3),
     "masked_again": (masked_again, 3),
     "masked_by_another": (masked_by_another, 3),
+    "masked_otherwise": (masked_otherwise, 1),
     "other_column": (lambda q, k, v: np.where(CAUSAL, (s := q @ np.swapaxes(k, -1, -2)) * s[..., -1:], 0.0) @ v, 1),
     "a_part_is_masked": (lambda q, k, v: np.where(BAND, np.where(CAUSAL, q @ np.swapaxes(k, -1, -2), 1.0), 0.0) @ v, 3),
     "all": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), 1),
