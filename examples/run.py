@@ -169,7 +169,7 @@ def main() -> None:
     """Build, install and run one example."""
     parser = argparse.ArgumentParser(
         description="Build an example's wheel, install it alone, run it.",
-        epilog="for example: python examples/run.py mnist --data FOLDER",
+        epilog="for example: python examples/run.py gpt --data FILE --prompt ROMEO:, or mnist --data FOLDER",
     )
     parser.add_argument("example", nargs="?", default="digits", choices=NAMES, help="default: digits")
     options, arguments = parser.parse_known_args()
