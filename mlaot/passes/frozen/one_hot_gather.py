@@ -26,6 +26,7 @@ from mlaot.ops.indexing import gather
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, fixed_by
 from mlaot.passes.rewrite import rewrite
+from mlaot.schedule.tuning import COMPUTED_TABLE
 
 ELEMENTWISE = tuple(op for op in OPS.values() if op.elementwise and op is not cmp.where)
 
@@ -87,7 +88,7 @@ def _index_or_zeros(index: Node, classes: int) -> Node:
 
 
 def compute_table(is_fixed: IsFixed, node: Node) -> Node | None:
-    """f(gather(t, index), weights) => gather(f(t, weights), index), where t has fewer rows than the result"""
+    """f(gather(t, index), weights) => gather(f(t, weights), index), where t has fewer rows than the result, or few"""
     gathers = [a.find() for a in node.args if a.find().op is gather]
     if not gathers or len({(g.arg(1), g.arg(0).type.shape) for g in gathers}) != 1 or gathers[0].attrs["lead"]:
         return None
@@ -108,8 +109,11 @@ def compute_table(is_fixed: IsFixed, node: Node) -> Node | None:
 
 
 def _is_smaller(table: Node, index: Node) -> bool:
-    rows, count = table.type.shape[0], product(index.type.shape)
-    return isinstance(rows, int) and (not isinstance(count, int) or rows <= count)
+    """Tell whether a table is smaller than what is gathered from it; where that is open, whether it is small."""
+    size, rows, count = product(table.type.shape), table.type.shape[0], product(index.type.shape)
+    if not (isinstance(size, int) and isinstance(rows, int)):
+        return False
+    return rows <= count if isinstance(count, int) else size * table.type.dtype.itemsize <= COMPUTED_TABLE
 
 
 @pass_over("module", after=("contract", "upcast"))

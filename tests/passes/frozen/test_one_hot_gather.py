@@ -67,3 +67,18 @@ def test_not_where_zero_times_a_weight_is_not_zero() -> None:
     module = passes.run("m.nn", declared(w).trace())
     names = [node.op.name for node in module.graphs["forward"].nodes()]
     assert "contract" in names and "gather" not in names
+
+
+def test_a_large_table_stays_alone() -> None:
+    """How many rows will be read is open; what is computed from 4,000 rows would take as much as they do."""
+    rows = RNG.standard_normal((4000, 128)).astype(np.float32)
+
+    @mlaot.model
+    def net(x: mlaot.i64[batch]):  # type: ignore[no-untyped-def, name-defined]
+        found = mlaot.take(mlaot.Parameter("rows", rows), x, axis=0)
+        return found / np.sqrt((found * found).sum(axis=1, keepdims=True))
+
+    module = passes.run("m.nn", net.trace())
+    assert [value.shape for value in module.slots.values()] == [(4000, 128)]
+    (found,) = evaluate(module.graphs["forward"], {**module.slots, "x": np.array([3, 1])}).values()
+    np.testing.assert_allclose(found, rows[[3, 1]] / np.linalg.norm(rows[[3, 1]], axis=1)[:, None], rtol=1e-5)
