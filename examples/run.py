@@ -136,9 +136,8 @@ def gpt_options(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, more
 
 
-def run_gpt(python: Path, own_wheel: Path, arguments: list[str]) -> None:
+def run_gpt(python: Path, own_wheel: Path, options: argparse.Namespace, more: list[str]) -> None:
     """A wheel that learns a text, then one that goes on with it."""
-    options, more = gpt_options(arguments)
     data, folder = options.data.absolute(), EXAMPLES / "gpt"
     settings, weights = WORK / "settings.json", WORK / "gpt.safetensors"
     asked = [f"--{key}={vars(options)[key]}" for key in ("recipe", "steps", "dropout") if vars(options)[key]]
@@ -175,8 +174,7 @@ def main() -> None:
     options, arguments = parser.parse_known_args()
     if options.example == "digits" and arguments:
         parser.error(f"digits takes no more arguments, got {' '.join(arguments)}")
-    if options.example == "gpt":
-        gpt_options(arguments)  # wrong ones end it now
+    of_gpt = gpt_options(arguments) if options.example == "gpt" else None  # wrong ones end it now
     project = EXAMPLES / options.example
     start = time.perf_counter()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -184,8 +182,8 @@ def main() -> None:
     own_wheel = build_own_wheel(python)
     if options.example == "digits":
         run_digits(python, own_wheel)
-    elif options.example == "gpt":
-        run_gpt(python, own_wheel, arguments)
+    elif of_gpt:
+        run_gpt(python, own_wheel, *of_gpt)
     else:
         # The script runs in the work folder.
         words = [str(Path(word).absolute()) if Path(word).exists() else word for word in arguments]

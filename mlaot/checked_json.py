@@ -1,9 +1,9 @@
 """Read JSON that mlaot wrote in another process or on another day, or others, and check its shape before it is used.
 
 What a module says of itself, bills of materials, digests and notes of a build come through here, and what a language
-model says of itself. Users and other
-programs may have damaged them: damage is one ``MlaotError``, never a ``KeyError`` later. Shapes say which keys and
-types there are, not which values: that is for callers. ``tests/fuzz/stored.py`` damages the files.
+model says of itself. Users and other programs may have damaged them: damage is one ``MlaotError``, never a ``KeyError``
+later. Shapes say which keys and types there are, not which values: that is for callers. ``tests/fuzz/stored.py``
+damages the files.
 ``mlaot-tuned.json`` has a reader of its own, ``settings/tuned.py``, as its errors say how to make it anew.
 """
 

@@ -1,8 +1,10 @@
 """Train the GPT on a text, or check its gradients. Needs the wheel of the folder train and nothing else.
 
-python train.py train --data FILE --settings settings.json --out weights.safetensors
-python train.py train .. --resume      # go on from the file of --out
-python train.py check --data FILE --settings settings.json
+    python train.py train --data FILE --settings settings.json --out weights.safetensors
+    python train.py train .. --resume      # go on from the file of --out
+    python train.py check --data FILE --settings settings.json
+
+Weights are saved every 250 steps, and beside them a file that says after how many.
 """
 
 import argparse
@@ -100,8 +102,8 @@ def accumulated_step(text: Text, numbers: random.Random, count: int) -> float:
         nn.forward()
         total += nn.loss() / count
         nn.backward()
-    for i, value in enumerate(nn.flat_gradients):
-        nn.flat_gradients[i] = value / count
+    gradients = memoryview(nn.flat_gradients)
+    gradients[:] = array("f", [value / count for value in gradients])
     nn.update()
     return total
 
