@@ -39,6 +39,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"ir": ("mlaot.ir",)},
     {"settings": ("mlaot.settings", "mlaot.attributes")},
     {"machine": ("mlaot.schedule.machine", "mlaot.schedule.tuning"), "render": ("mlaot.render",)},
+    {"tokenizers": ("mlaot.tokenizers",)},
     {"errors": ("mlaot.errors", "mlaot.isolation", "mlaot.stages", "mlaot.checked_json")},
 )
 

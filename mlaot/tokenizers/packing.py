@@ -1,0 +1,230 @@
+"""All that C needs to know of a tokenizer, in one block of bytes that is read where it lies.
+
+The block begins with words of 64 bits: the numbers of ``Head`` in order, then where each table of ``TABLES`` begins and
+how many bytes it has. Tables begin at multiples of 8. ``templates/runtime/tokenizer.c`` has the same lists.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from mlaot.tokenizers import patterns, unicode
+from mlaot.tokenizers.merging import Pair, merge
+from mlaot.tokenizers.tokenizer import Tokenizer
+from mlaot.tokenizers.trie import NONE, double_array
+
+MAGIC = int.from_bytes(b"mlaotok1", "little")
+TABLES = (
+    *("ends", "bytes", "flags", "words", "pairs", "byte_tokens", "ascii", "inner", "scores", "begin", "end"),
+    *("added", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "class_pages", "classes"),
+    *("compose_pages", "compose_classes", "decompositions", "compositions"),
+)
+# Bits of a tokenizer.
+UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, SPLITS_WORDS, MARKS, STRIPS, WORDS = (1 << bit for bit in range(8))
+PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS = (1 << bit for bit in range(8, 14))
+# Bits of a token.
+SILENT, WHOLE, UNUSED, SPECIAL = (1 << bit for bit in range(4))
+PREFIXES = ("", "always", "unless space")
+PATTERNS = ("", *patterns.PATTERNS)
+PAGE, CHANGES = 256, 255
+FACTOR, PAIR_FACTOR = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
+LIMIT = (1 << 64) - 1
+
+
+def pack(tokenizer: Tokenizer) -> bytes:
+    """Return the block of a tokenizer."""
+    t, symbols = tokenizer, [*tokenizer.tokens, *tokenizer.extra]
+    normalizer, has_pairs = t.normalizer, bool(t.pairs)
+    pairs, whole = _used(t) if t.kind != "unigram" else ({}, set[int]())
+    tables: dict[str, bytes] = {
+        "ends": np.cumsum([0, *map(len, symbols)]).astype("<u4").tobytes(),
+        "bytes": b"".join(symbols),
+        "flags": bytes(_flags(t, i, whole) for i in range(len(symbols))),
+        "begin": np.array(t.begin, "<i4").tobytes(),
+        "end": np.array(t.end, "<i4").tobytes(),
+        "added": double_array(t.added) if t.added else b"",
+        "byte_tokens": np.array(t.byte_tokens, "<i4").tobytes(),
+    }
+    cuts = False
+    if t.kind == "unigram":
+        tables |= {"trie": double_array(t.pieces), "scores": np.array(t.scores, "<f8").tobytes()}
+    else:
+        tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
+        if not t.byte_level:
+            tables["ascii"] = np.array([t.pieces.get(bytes([b]), -1) for b in range(128)], "<i4").tobytes()
+            foreign = {*t.byte_tokens, t.unknown}
+            cuts = has_pairs and not t.unused and not any(left in foreign or right in foreign for left, right in pairs)
+            tables["inner"] = _inner([symbols[merged] for _, merged in pairs.values()]) if cuts else b""
+    if normalizer.kept:
+        tables["kept"] = double_array(dict.fromkeys(normalizer.kept, 0))
+    if t.kept and t.kind != "unigram":
+        tables["frozen"] = double_array({piece: t.pieces[piece] for piece in t.kept})
+    if texts := normalizer.charsmap:
+        tables |= {
+            "charsmap": double_array({key: i for i, key in enumerate(texts)}),
+            "map_ends": np.cumsum([0, *map(len, texts.values())]).astype("<u4").tobytes(),
+            "map_bytes": b"".join(texts.values()),
+        }
+    if t.pattern:
+        tables |= dict(zip(("class_pages", "classes"), _paged(unicode.classes()), strict=True))
+    if normalizer.composes:
+        tables |= _composing()
+    bits = {
+        **{UNIGRAM: t.kind == "unigram", BYTE_LEVEL: t.byte_level, FUSES: t.fuses_unknown, SINGLE: t.single},
+        **{SPLITS_WORDS: t.splits_words, MARKS: normalizer.marks, STRIPS: normalizer.strips, WORDS: normalizer.words},
+        **{PREFIXES_FIRST: normalizer.prefixes_first, COMPOSES: normalizer.composes, DROPS_SPACE: t.drops_space},
+        **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept)},
+    }
+    head = (
+        *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), PATTERNS.index(t.pattern)),
+        *(PREFIXES.index(normalizer.prefix), t.unknown, struct.unpack("<q", struct.pack("<d", t.unknown_score))[0]),
+    )
+    return _block(head, tables)
+
+
+def _block(head: Sequence[int], tables: dict[str, bytes]) -> bytes:
+    place = 8 * (2 + len(head) + 2 * len(TABLES))
+    words, body = [*head], list[bytes]()
+    for name in TABLES:
+        table = tables.get(name, b"")
+        words += [place, len(table)]
+        body.append(table + bytes(-len(table) % 8))
+        place += len(body[-1])
+    return struct.pack(f"<Q{len(words) + 1}q", MAGIC, place, *words) + b"".join(body)
+
+
+def _flags(t: Tokenizer, i: int, whole: set[int]) -> int:
+    return SILENT * (i in t.silent) | WHOLE * (i in whole) | UNUSED * (i in t.unused) | SPECIAL * (i in t.special)
+
+
+def _used(t: Tokenizer) -> tuple[dict[Pair, tuple[int, int]], set[int]]:
+    """Return the pairs that a text can ever merge, and the tokens that their own bytes are merged to.
+
+    A symbol is made of its bytes alone, whatever stands around it, or not at all. So the last merge of a piece on its
+    own is the one pair that makes it. Only what is unused may be thought of as any pair.
+    """
+    pairs = {pair: merged for pair, merged in t.pairs.items() if merged[1] in t.unused}
+    whole = set[int]()
+    for piece, symbol in t.pieces.items():
+        if t.byte_level:
+            parts = [t.byte_tokens[byte] for byte in piece]
+        else:
+            parts = [t.pieces.get(character.encode(), -1) for character in piece.decode()]
+        if -1 in parts:
+            continue
+        found, last = _merged(parts, t)
+        if found == [symbol]:
+            if last:
+                pairs[last] = t.pairs[last]
+            if symbol < len(t.tokens) and symbol not in t.unused and piece not in t.kept:
+                whole.add(symbol)
+    return pairs, {*t.pieces.values()} if t.whole else whole
+
+
+def _merged(symbols: list[int], t: Tokenizer) -> tuple[list[int], Pair | None]:
+    """Return what symbols are merged to, and the last pair; many of them by the heap."""
+    last: Pair | None = None
+    if len(symbols) > 48:
+        trace = list[Pair]()
+        found = merge(symbols, t.pairs, trace=trace)
+        return found, trace[-1] if trace else None
+    pairs = t.pairs
+    while len(symbols) > 1:
+        best, at = None, 0
+        for i in range(len(symbols) - 1):
+            pair = pairs.get((symbols[i], symbols[i + 1]))
+            if pair is not None and (best is None or pair[0] < best[0]):
+                best, at = pair, i
+        if best is None:
+            break
+        last = symbols[at], symbols[at + 1]
+        symbols[at : at + 2] = [best[1]]
+    return symbols, last
+
+
+def hash_of(data: bytes) -> int:
+    """Return the hash of a piece; ``tokenizer_hash`` in C is the same."""
+    value = len(data)
+    for i in range(0, len(data), 8):
+        value = (value ^ int.from_bytes(data[i : i + 8], "little")) * FACTOR & LIMIT
+        value ^= value >> 32
+    return value
+
+
+def hash_of_pair(left: int, right: int) -> int:
+    """Return the hash of a pair; ``pair_hash`` in C is the same."""
+    value = (left * FACTOR ^ right) * PAIR_FACTOR & LIMIT
+    return value ^ value >> 32
+
+
+def _table(hashes: Sequence[int], count: int) -> tuple[int, list[int]]:
+    """Place rows by their hashes: the number of places, and the place of each row, the next free one."""
+    places = max(count + count // 2, 1) + 1
+    taken, found = bytearray(places), list[int]()
+    for value in hashes:
+        place = (value & NONE) * places >> 32
+        while taken[place]:
+            place = place + 1 if place + 1 < places else 0
+        taken[place] = 1
+        found.append(place)
+    return places, found
+
+
+def _words(t: Tokenizer) -> bytes:
+    """Return the table from pieces to symbols: the upper half of the hash, and the symbol."""
+    hashes = [hash_of(piece) for piece in t.pieces]
+    places, found = _table(hashes, len(hashes))
+    rows = np.full((places, 2), NONE, "<u4")
+    rows[found, 0] = [value >> 32 for value in hashes]
+    rows[found, 1] = [*t.pieces.values()]
+    return rows.tobytes()
+
+
+def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
+    """Return the table from pairs to their rank and what they are merged to; without a pair, both are -1."""
+    places, found = _table([hash_of_pair(*pair) for pair in pairs], len(pairs))
+    rows = np.full((places, 4), NONE, "<u4")
+    rows[found] = [(*pair, *merged) for pair, merged in pairs.items()]
+    return rows.tobytes()
+
+
+def _inner(pieces: Iterable[bytes]) -> bytes:
+    """Return a bit for each two bytes: whether a piece has them as the end of one and the begin of the next character.
+
+    Where a text has others, nothing is merged across.
+    """
+    bits = np.zeros((256, 256), np.uint8)
+    for piece in pieces:
+        for i in range(1, len(piece)):
+            if piece[i] & 0xC0 != 0x80:
+                bits[piece[i - 1], piece[i]] = 1
+    return np.packbits(bits, axis=1, bitorder="little").tobytes()
+
+
+def _paged(values: bytes) -> tuple[bytes, bytes]:
+    """Return a byte of each character in pages, of which equal ones are there once: the number of each, and these."""
+    pages = dict[bytes, int]()
+    numbers = [pages.setdefault(values[i : i + PAGE], len(pages)) for i in range(0, len(values), PAGE)]
+    assert len(pages) <= 256, "bug in mlaot: too many pages"
+    return bytes(numbers), b"".join(pages)
+
+
+def _composing() -> dict[str, bytes]:
+    """Return the tables of NFC: combining classes, what is decomposed into what, what is composed of two.
+
+    ``CHANGES`` stands in place of the class 0 where a character may not stay what it is.
+    """
+    classes = bytearray(unicode.combining())
+    for code in unicode.changing():
+        classes[code] = classes[code] or CHANGES
+    decomposed = sorted(unicode.decompositions().items())
+    parts = [(code, *of, *[0] * (4 - len(of))) for code, of in decomposed]
+    composed = sorted((first, second, code) for (first, second), code in unicode.compositions().items())
+    pages, values = _paged(bytes(classes))
+    return {
+        **{"compose_pages": pages, "compose_classes": values},
+        **{"decompositions": np.array(parts, "<u4").tobytes(), "compositions": np.array(composed, "<u4").tobytes()},
+    }

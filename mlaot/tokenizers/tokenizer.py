@@ -1,0 +1,189 @@
+"""A tokenizer: the bytes of each token, and how a text becomes tokens. It is slow, and what C must equal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from mlaot.tokenizers import patterns, unigram
+from mlaot.tokenizers.merging import Pair, Pairs, merge
+from mlaot.tokenizers.normalizer import MARK, Normalizer
+
+MAX_TOKENS, MAX_TOKEN_BYTES = 1 << 22, 1 << 12
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """What all kinds share.
+
+    ``tokens`` has the bytes that each token adds to a text. ``pieces`` are what is found in a normalized text: tokens,
+    and behind them the ``extra`` characters, which are no tokens, but parts of some. ``byte_tokens`` are the tokens of
+    the 256 bytes: those that texts are merged from (``byte_level``), else those of characters that are no pieces.
+    """
+
+    kind: str  # "characters", "bytes", "bpe", "unigram"
+    tokens: tuple[bytes, ...]
+    pieces: Mapping[bytes, int]
+    extra: tuple[bytes, ...] = ()
+    pairs: Pairs = field(default_factory=dict)
+    scores: tuple[float, ...] = ()  # unigram: of each token
+    byte_level: bool = False
+    byte_tokens: tuple[int, ...] = ()  # -1: none
+    unknown: int = -1  # the token of what no other token is for; -1: none
+    unknown_score: float = 0.0
+    fuses_unknown: bool = False  # many in a row are one
+    single: bool = False  # scores are added in float32
+    whole: bool = False  # a part that is a token is this token, whatever would be merged
+    pattern: str = ""  # a name in patterns.PATTERNS, or none: texts are one part
+    splits_words: bool = False  # each space begins a part
+    normalizer: Normalizer = field(default_factory=Normalizer)
+    added: Mapping[bytes, int] = field(default_factory=dict)  # texts that are tokens before all else
+    special: frozenset[int] = frozenset()  # of these, those that a caller may want to be plain text
+    silent: frozenset[int] = frozenset()  # tokens that add nothing to a text
+    unused: frozenset[int] = frozenset()  # pieces that are merged, and then taken apart
+    begin: tuple[int, ...] = ()  # stand in front of each text
+    end: tuple[int, ...] = ()  # each of them ends a text
+    drops_space: bool = False  # that a first token begins with
+
+    @cached_property
+    def kept(self) -> frozenset[bytes]:
+        """The pieces that the normalizer keeps, as they are in a normalized text."""
+        marks, kept = self.normalizer.marks, self.normalizer.kept
+        return frozenset(k.replace(MARK.encode(), b" ") if marks else k for k in kept if not (marks and b" " in k))
+
+    @property
+    def is_strict(self) -> bool:
+        """Tell whether texts may have characters without a token."""
+        return self.kind == "characters"
+
+    def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        """Return the tokens of a text. ``special``: texts of special tokens are these tokens."""
+        found = [*self.begin] if begin else []
+        for place, part, token in self._parts(text, special):
+            found += self._encode(self.normalizer.apply(part, place == 0)) if token < 0 else [token]
+        return found
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of tokens; bytes that are no UTF-8 become replacement characters."""
+        found, first = list[bytes](), True
+        for token in tokens:
+            if not 0 <= token < len(self.tokens):
+                raise ValueError(f"expected tokens from 0 to {len(self.tokens) - 1}, got {token}")
+            found.append(self.piece(token, first))
+            first = first and token in self.silent
+        return b"".join(found).decode(errors="replace")
+
+    def piece(self, token: int, first: bool = False) -> bytes:
+        """Return the bytes that a token adds to a text; ``first``: only silent ones stand before it."""
+        piece = b"" if token in self.silent else self.tokens[token]
+        return piece.removeprefix(b" ") if first and self.drops_space else piece
+
+    @cached_property
+    def _added(self) -> re.Pattern[str]:
+        longest_first = sorted((text.decode() for text in self.added), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
+
+    def _parts(self, text: str, special: bool) -> Iterator[tuple[int, str, int]]:
+        """Yield the parts of a text between added tokens, and these: the place, the part, and the token or -1."""
+        begin = 0
+        for match in self._added.finditer(text) if self.added else ():
+            token = self.added[match[0].encode()]
+            if token in self.special and not special:
+                continue
+            if match.start() > begin:
+                yield begin, text[begin : match.start()], -1
+            yield match.start(), match[0], token
+            begin = match.end()
+        if begin < len(text):
+            yield begin, text[begin:], -1
+
+    def _encode(self, text: str) -> list[int]:
+        if self.kind == "unigram":
+            words = re.findall(r" [^ ]*|[^ ]+", text) if self.splits_words else [text]
+            return [token for word in words for token in self._segment(word.encode())]
+        if self.byte_level:
+            return [token for part in patterns.cut(self.pattern, text) for token in self._merged_bytes(part.encode())]
+        return self._merged_characters(text)
+
+    def _segment(self, text: bytes) -> list[int]:
+        found, unknown = list[int](), (self.unknown, self.unknown_score)
+        for token, piece in unigram.segment(text, self._scored, self._longest, unknown, self.single):
+            if token != self.unknown:
+                found.append(token)
+            elif self.byte_tokens:
+                found += self._unknown(piece)
+            elif not found or found[-1] != self.unknown:
+                found.append(token)
+        return found
+
+    @cached_property
+    def _scored(self) -> dict[bytes, tuple[int, float]]:
+        return {piece: (token, self.scores[token]) for piece, token in self.pieces.items()}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.pieces), default=0)
+
+    def _merged_bytes(self, part: bytes) -> list[int]:
+        if self.whole and part in self.pieces:
+            return [self.pieces[part]]
+        return merge([token for byte in part if (token := self.byte_tokens[byte]) >= 0], self.pairs)
+
+    def _merged_characters(self, text: str) -> list[int]:
+        found, made, follows = list[int](), dict[int, Pair](), False  # follows: the last token is the unknown one
+
+        def add(symbol: int, characters: str) -> None:
+            nonlocal follows
+            if symbol in made and symbol in self.unused:
+                for part in made[symbol]:
+                    add(part, "")
+            elif 0 <= symbol < len(self.tokens) and symbol != self.unknown:
+                found.append(symbol)
+                follows = False
+            else:
+                piece = characters.encode() if symbol < len(self.tokens) else self.extra[symbol - len(self.tokens)]
+                tokens = self._unknown(piece)
+                found.extend(tokens if not (follows and self.fuses_unknown and tokens == [self.unknown]) else [])
+                follows = tokens == [self.unknown]
+
+        for part in self._stretches(text):
+            if (kept := part.encode()) in self.kept:
+                add(self.pieces[kept], part)
+                continue
+            symbols, unknown = list[int](), list[str]()
+            for character in part:
+                symbol = self.pieces.get(character.encode(), -1)
+                tokens = self._unknown(character.encode()) if symbol < 0 else [symbol]
+                symbols += tokens
+                unknown += [character] * tokens.count(self.unknown)
+            for symbol in merge(symbols, self.pairs, made if self.unused else None):
+                add(symbol, unknown.pop(0) if symbol == self.unknown else "")
+        return found
+
+    def _stretches(self, text: str) -> list[str]:
+        """Cut a text at the pieces that are kept as they are."""
+        kept = sorted((piece.decode() for piece in self.kept), key=len, reverse=True)
+        return [part for part in re.split(f"({'|'.join(map(re.escape, kept))})", text) if part] if kept else [text]
+
+    def _unknown(self, piece: bytes) -> list[int]:
+        """Return the tokens of characters that are no piece."""
+        if self.byte_tokens:
+            written = piece.replace(b" ", MARK.encode()) if self.normalizer.marks else piece
+            return [self.byte_tokens[byte] for byte in written]
+        if self.is_strict:
+            raise ValueError(f"expected characters that the tokenizer has, got {piece.decode()!r}")
+        return [self.unknown] if self.unknown >= 0 else []
+
+
+def characters(text: str) -> Tokenizer:
+    """Return the tokenizer whose tokens are the characters of a text, each once, in the order of their codes."""
+    tokens = tuple(character.encode() for character in sorted(set(text)))
+    return Tokenizer("characters", tokens, {token: i for i, token in enumerate(tokens)})
+
+
+def raw_bytes() -> Tokenizer:
+    """Return the tokenizer whose 256 tokens are the bytes."""
+    tokens = tuple(bytes([byte]) for byte in range(256))
+    return Tokenizer("bytes", tokens, {t: i for i, t in enumerate(tokens)}, byte_level=True, byte_tokens=(*range(256),))

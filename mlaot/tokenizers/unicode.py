@@ -1,0 +1,123 @@
+"""What tokenizers know of characters: classes, and the composed normal form, of one version of Unicode.
+
+The tables are those of ``unicode.json``, not of the Python that runs, so that a text has the same tokens everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LETTER, NUMBER, MARK, UPPER, LOWER, SPACE, NEWLINE = (1 << bit for bit in range(7))
+CLASSES = {"letters": LETTER, "numbers": NUMBER, "marks": MARK, "upper": UPPER, "lower": LOWER}
+SPACES = (*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
+CODES = sys.maxunicode + 1
+HANGUL, LEADING, VOWEL, TRAILING = 0xAC00, 0x1100, 0x1161, 0x11A7  # where they begin
+VOWELS, TRAILINGS, SYLLABLES = 21, 28, 11172
+
+
+@cache
+def _content() -> Mapping[str, Any]:
+    content: Mapping[str, Any] = json.loads(Path(__file__).with_name("unicode.json").read_text())
+    return content
+
+
+def _ranges(name: str) -> Iterator[tuple[int, int, int]]:
+    """Yield the ranges of a table: begin, end, value."""
+    numbers, end = iter(_content()[name]), 0
+    for gap, length, value in zip(numbers, numbers, numbers, strict=True):
+        begin, end = end + gap, end + gap + length
+        yield begin, end, value
+
+
+@cache
+def classes() -> bytes:
+    """Return the bits of each character's classes."""
+    bits = bytearray(CODES)
+    for name, bit in CLASSES.items():
+        for begin, end, _ in _ranges(name):
+            bits[begin:end] = bytes(b | bit for b in bits[begin:end])
+    for code in SPACES:
+        bits[code] |= SPACE
+    for newline in b"\r\n":
+        bits[newline] |= NEWLINE
+    return bytes(bits)
+
+
+@cache
+def combining() -> bytes:
+    """Return the combining class of each character."""
+    values = bytearray(CODES)
+    for begin, end, value in _ranges("combining"):
+        values[begin:end] = bytes([value]) * (end - begin)
+    return bytes(values)
+
+
+@cache
+def decompositions() -> dict[int, tuple[int, ...]]:
+    """Return what characters decompose into, whole; Hangul is computed."""
+    numbers = iter(_content()["decompositions"])
+    once = {code: (first, second) for code, first, second in zip(numbers, numbers, numbers, strict=True)}
+
+    def whole(code: int) -> tuple[int, ...]:
+        return sum((whole(part) for part in once[code] if part), ()) if code in once else (code,)
+
+    return {code: whole(code) for code in once}
+
+
+@cache
+def compositions() -> dict[tuple[int, int], int]:
+    """Return what two characters compose to; Hangul is computed."""
+    numbers, excluded = iter(_content()["decompositions"]), set(_content()["not composed"])
+    found = zip(numbers, numbers, numbers, strict=True)
+    return {(first, second): code for code, first, second in found if second and code not in excluded}
+
+
+def changing() -> set[int]:
+    """Return the characters that NFC never has, and those that may be composed with one before them."""
+    jamo = {*range(VOWEL, VOWEL + VOWELS), *range(TRAILING + 1, TRAILING + TRAILINGS)}
+    return {*_content()["not composed"], *(second for _, second in compositions()), *jamo}
+
+
+def compose(text: str) -> str:
+    """Return the composed normal form (NFC)."""
+    classes_of, codes = combining(), [part for c in text for part in _decompose(ord(c))]
+    begin = 0
+    for i in range(len(codes) + 1):  # marks between two starters, in the order of their classes
+        if i == len(codes) or classes_of[codes[i]] == 0:
+            codes[begin:i] = sorted(codes[begin:i], key=lambda code: classes_of[code])
+            begin = i + 1
+    result, starter, last = list[int](), -1, 0  # last: the class of what was put behind the starter
+    for code in codes:
+        kind = classes_of[code]
+        both = _composed(result[starter], code) if starter >= 0 and (last < kind or len(result) - 1 == starter) else 0
+        if both:
+            result[starter] = both
+            continue
+        if kind == 0:
+            starter = len(result)
+        last = kind
+        result.append(code)
+    return "".join(map(chr, result))
+
+
+def _decompose(code: int) -> tuple[int, ...]:
+    if 0 <= (syllable := code - HANGUL) < SYLLABLES:
+        vowel, trailing = divmod(syllable % (VOWELS * TRAILINGS), TRAILINGS)
+        parts = (LEADING + syllable // (VOWELS * TRAILINGS), VOWEL + vowel)
+        return (*parts, TRAILING + trailing) if trailing else parts
+    return decompositions().get(code, (code,))
+
+
+def _composed(first: int, second: int) -> int:
+    """Return the character that two compose to, or 0."""
+    if 0 <= (lead := first - LEADING) < 19 and 0 <= (vowel := second - VOWEL) < VOWELS:
+        return HANGUL + (lead * VOWELS + vowel) * TRAILINGS
+    syllable = 0 <= first - HANGUL < SYLLABLES and (first - HANGUL) % TRAILINGS == 0
+    if syllable and 0 < second - TRAILING < TRAILINGS:
+        return first + second - TRAILING
+    return compositions().get((first, second), 0)

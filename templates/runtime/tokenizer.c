@@ -1,0 +1,435 @@
+// ------------------------------------------------------------------------- tokenizers: from texts to tokens, and back
+#pragma once
+
+#include "runtime/tokenizer_merge.c"
+#include "runtime/tokenizer_normalize.c"
+#include "runtime/tokenizer_patterns.c"
+#include "runtime/tokenizer_tables.c"
+
+enum { MOST_SEEN = 1 << 12, BYTES_A_SEEN = 64, LONGEST_TOKEN = 1 << 12 };
+
+// A part that was merged: where it stands in the normalized text of a number, and where its tokens do.
+typedef struct {
+    const char *text;
+    ptrdiff_t first, count, number;
+    uint64_t hash;
+    uint8_t bytes;
+} Seen;
+
+// One text on its way.
+typedef struct {
+    const Tokenizer *t;
+    int32_t *tokens;
+    ptrdiff_t count, room;
+    Buffer text, spare, symbols, path;
+    Seen *seen;
+    ptrdiff_t seen_places;  // a power of two; 0: none
+    ptrdiff_t number;       // of the text between added tokens
+    Made *made;
+    bool follows;        // the last token stands for what is unknown
+    ptrdiff_t stranger;  // where a text has a character without a token; -1: nowhere
+} Encoding;
+
+static bool tokens_room(Encoding *e, ptrdiff_t more)
+{
+    if (more <= e->room - e->count) {
+        return true;
+    }
+    if (more > PTRDIFF_MAX / 16 || e->room > PTRDIFF_MAX / 16) {
+        return false;
+    }
+    const ptrdiff_t room = e->room + e->room / 2 + more + 16;
+    int32_t *tokens = realloc(e->tokens, (size_t)room * sizeof *tokens);
+    if (tokens == NULL) {
+        return false;
+    }
+    e->tokens = tokens;
+    e->room = room;
+    return true;
+}
+
+static inline bool add_token(Encoding *e, int64_t token)
+{
+    if (!tokens_room(e, 1)) {
+        return false;
+    }
+    e->tokens[e->count++] = (int32_t)token;
+    return true;
+}
+
+// Add the tokens of characters that are no piece.
+static bool add_unknown(Encoding *e, const char *at, ptrdiff_t bytes)
+{
+    const Tokenizer *t = e->t;
+    if (t->byte_tokens == NULL) {
+        const bool is_fused = e->follows && (t->bits & TOKENIZER_FUSES) != 0;
+        e->follows = t->unknown >= 0;
+        return t->unknown < 0 || is_fused || add_token(e, t->unknown);
+    }
+    e->follows = false;
+    for (ptrdiff_t i = 0; i < bytes; i++) {
+        const bool is_space = at[i] == ' ' && (t->bits & TOKENIZER_MARKS) != 0;
+        const char *written = is_space ? "\xE2\x96\x81" : at + i;
+        for (ptrdiff_t k = 0; k < (is_space ? 3 : 1); k++) {
+            if (!add_token(e, t->byte_tokens[(unsigned char)written[k]])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// Add a symbol: what is no token, or unused, is taken apart. That is as deep as a piece is long, at most.
+static bool add_symbol(Encoding *e, uint32_t symbol)
+{
+    const Tokenizer *t = e->t;
+    if (e->made != NULL && (t->flags[symbol] & TOKEN_UNUSED) != 0 && e->made[symbol].left != TOKENIZER_NONE) {
+        return add_symbol(e, e->made[symbol].left) && add_symbol(e, e->made[symbol].right);
+    }
+    if (symbol >= t->tokens || symbol == t->unknown) {
+        return add_unknown(e, t->bytes + t->ends[symbol], t->ends[symbol + 1] - t->ends[symbol]);
+    }
+    e->follows = false;
+    return add_token(e, symbol);
+}
+
+// The symbols of the bytes, or of the characters of a part.
+static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    const ptrdiff_t most = (t->bits & TOKENIZER_MARKS) != 0 ? 3 * (end - at) : end - at;  // a mark has three bytes
+    if (most > PTRDIFF_MAX / 16 || !buffer_room(&e->symbols, most * (ptrdiff_t)sizeof(uint32_t))) {
+        return -1;
+    }
+    uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
+    ptrdiff_t count = 0;
+    if ((t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
+        for (; at < end; at++) {
+            const int32_t symbol = t->byte_tokens[(unsigned char)*at];
+            symbols[count] = (uint32_t)symbol;
+            count += symbol >= 0;
+        }
+        return count;
+    }
+    for (ptrdiff_t size; at < end; at += size) {
+        size = utf8_size(at, end);
+        const int32_t ascii = (unsigned char)*at < 128 ? t->ascii[(unsigned char)*at] : -1;
+        uint32_t symbol = (uint32_t)ascii;
+        if ((unsigned char)*at >= 128) {
+            symbol = find_word(t, at, size, tokenizer_hash(at, size));
+        }
+        if (symbol != TOKENIZER_NONE) {
+            symbols[count++] = symbol;
+        } else if (t->byte_tokens != NULL) {
+            const bool is_space = *at == ' ' && (t->bits & TOKENIZER_MARKS) != 0;
+            const char *written = is_space ? "\xE2\x96\x81" : at;
+            for (ptrdiff_t k = 0; k < (is_space ? 3 : size); k++) {
+                symbols[count++] = (uint32_t)t->byte_tokens[(unsigned char)written[k]];
+            }
+        } else if (t->unknown >= 0) {
+            symbols[count++] = (uint32_t)t->unknown;
+        } else if ((t->bits & TOKENIZER_STRICT) != 0 && e->stranger < 0) {
+            e->stranger = at - e->text.at;
+        }
+    }
+    return count;
+}
+
+// Add the tokens of a part that is merged on its own.
+static bool add_part(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    const ptrdiff_t bytes = end - at;
+    Seen *seen = NULL;
+    uint64_t hash = 0;
+    if (t->pair_places > 0 && bytes < 256) {
+        hash = tokenizer_hash(at, bytes);
+        const uint32_t symbol = find_word(t, at, bytes, hash);
+        if (symbol != TOKENIZER_NONE && (t->flags[symbol] & TOKEN_WHOLE) != 0) {
+            e->follows = false;
+            return add_token(e, symbol);
+        }
+        if (e->seen_places > 0) {
+            seen = &e->seen[hash & (uint64_t)(e->seen_places - 1)];
+            if (seen->hash == hash && seen->number == e->number && seen->bytes == bytes &&
+                same_bytes(seen->text, at, bytes)) {
+                if (!tokens_room(e, seen->count)) {
+                    return false;
+                }
+                memcpy(e->tokens + e->count, e->tokens + seen->first, (size_t)seen->count * sizeof *e->tokens);
+                e->count += seen->count;
+                e->follows = false;
+                return true;
+            }
+        }
+    } else if (t->pair_places > 0 && bytes <= LONGEST_TOKEN) {
+        const uint32_t symbol = find_word(t, at, bytes, tokenizer_hash(at, bytes));
+        if (symbol != TOKENIZER_NONE && (t->flags[symbol] & TOKEN_WHOLE) != 0) {
+            e->follows = false;
+            return add_token(e, symbol);
+        }
+    }
+    const bool fresh = !e->follows;
+    ptrdiff_t count = symbols_of(e, at, end);
+    uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
+    count = count < 0 ? -1 : merge_symbols(t, symbols, count, e->made);
+    const ptrdiff_t first = e->count;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        if (!add_symbol(e, symbols[i])) {
+            return false;
+        }
+    }
+    if (seen != NULL && fresh && !e->follows) {  // what is unknown depends on what stands before
+        *seen = (Seen){at, first, e->count - first, e->number, hash, (uint8_t)bytes};
+    }
+    return count >= 0;
+}
+
+// Add the tokens of characters that are merged: cut where nothing is merged across.
+static bool add_characters(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    if ((t->bits & TOKENIZER_CUTS) == 0) {
+        return at == end || add_part(e, at, end);
+    }
+    for (const char *begin = at; at < end; begin = at) {
+        at += utf8_size(at, end);
+        for (unsigned char last = (unsigned char)at[-1]; at < end; last = (unsigned char)at[-1]) {
+            const unsigned char next = (unsigned char)*at;
+            if ((t->inner[32 * last + next / 8] >> (next & 7) & 1) == 0) {
+                break;
+            }
+            at += utf8_size(at, end);
+        }
+        if (!add_part(e, begin, at)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The same between the pieces that are kept.
+static bool add_stretches(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    if (t->frozen == NULL) {
+        return add_characters(e, at, end);
+    }
+    for (const char *begin = at;;) {
+        uint32_t token = 0;
+        const ptrdiff_t size = at < end ? trie_longest(t->frozen, at, end, &token) : 0;
+        if (size > 0 || at == end) {
+            if (!add_characters(e, begin, at)) {
+                return false;
+            }
+            if (at == end) {
+                return true;
+            }
+            e->follows = false;
+            if (!add_token(e, token)) {
+                return false;
+            }
+            at += size;
+            begin = at;
+        } else {
+            at += utf8_size(at, end);
+        }
+    }
+}
+
+// --------------------------------------------------------------------------------------------------------------- unigram
+typedef struct {
+    double score;
+    uint32_t size, token;  // of the last piece on the best way here; size 0: none
+} Step;
+
+static inline void reach(Step *step, double score, bool single, ptrdiff_t size, uint32_t token)
+{
+    score = single ? (double)(float)score : score;
+    if (step->size == 0 || score > step->score) {
+        *step = (Step){score, (uint32_t)size, token};
+    }
+}
+
+// Add the pieces of the best way through a text.
+static bool add_best(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    const ptrdiff_t bytes = end - at;
+    const bool single = (t->bits & TOKENIZER_SINGLE) != 0;
+    if (bytes > PTRDIFF_MAX / 64 || bytes >= INT32_MAX) {
+        return false;
+    }
+    e->path.bytes = 0;
+    if (!buffer_room(&e->path, (bytes + 1) * (ptrdiff_t)sizeof(Step))) {
+        return false;
+    }
+    Step *steps = (Step *)(void *)e->path.at;
+    memset(steps, 0, (size_t)(bytes + 1) * sizeof *steps);
+    for (ptrdiff_t begin = 0, size; begin < bytes; begin += size) {
+        size = utf8_size(at + begin, end);
+        const double here = steps[begin].score;
+        bool has_single = false;
+        uint32_t node = 0;
+        for (ptrdiff_t next = begin; next < bytes;) {
+            node = trie_child(t->trie, node, at[next++]);
+            if (node == TOKENIZER_NONE) {
+                break;
+            }
+            const uint32_t token = t->trie[node].value;
+            if (token != TOKENIZER_NONE) {
+                reach(&steps[next], t->scores[token] + here, single, next - begin, token);
+                has_single |= next - begin == size;
+            }
+        }
+        if (!has_single) {
+            reach(&steps[begin + size], t->unknown_score + here, single, size, (uint32_t)t->unknown);
+        }
+    }
+    // Turn the way around: each step's token moves to where its piece begins.
+    ptrdiff_t place = bytes;
+    uint32_t size = steps[place].size, token = steps[place].token;
+    while (place > 0) {
+        place -= size;
+        const Step previous = steps[place];
+        steps[place].size = size;
+        steps[place].token = token;
+        size = previous.size;
+        token = previous.token;
+    }
+    e->follows = false;
+    for (ptrdiff_t i = 0; i < bytes; i += steps[i].size) {
+        const bool is_unknown = steps[i].token == t->unknown;
+        if (is_unknown ? !add_unknown(e, at + i, steps[i].size) : !add_token(e, steps[i].token)) {
+            return false;
+        }
+        e->follows = is_unknown && e->follows;
+    }
+    return true;
+}
+
+// Add the pieces of each word on its own, or of all.
+static bool add_unigram(Encoding *e, const char *at, const char *end)
+{
+    if ((e->t->bits & TOKENIZER_SPLITS_WORDS) == 0) {
+        return add_best(e, at, end);
+    }
+    while (at < end) {
+        const char *next = memchr(at + 1, ' ', (size_t)(end - at - 1));
+        next = next != NULL ? next : end;
+        if (!add_best(e, at, next)) {
+            return false;
+        }
+        at = next;
+    }
+    return true;
+}
+
+// ------------------------------------------------------------------------------------------------------------- the whole
+// Add the tokens of a text between added tokens.
+static bool add_text(Encoding *e, const char *text, ptrdiff_t bytes, bool first)
+{
+    const Tokenizer *t = e->t;
+    if (!normalize(t, &text, &bytes, first, &e->text, &e->spare)) {
+        return false;
+    }
+    const char *end = text + bytes;
+    e->follows = false;
+    e->number++;
+    if ((t->bits & TOKENIZER_UNIGRAM) != 0) {
+        return add_unigram(e, text, end);
+    }
+    if ((t->bits & TOKENIZER_BYTE_LEVEL) == 0) {
+        return add_stretches(e, text, end);
+    }
+    for (const char *next; text < end; text = next) {
+        next = part_end(t, text, end);
+        if (!add_part(e, text, next)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool add_all(Encoding *e, const char *text, ptrdiff_t bytes, bool special)
+{
+    const Tokenizer *t = e->t;
+    const char *at = text, *end = text + bytes, *begin = text;
+    while (t->added != NULL && at < end) {
+        uint32_t token = 0;
+        const ptrdiff_t size = trie_longest(t->added, at, end, &token);
+        if (size == 0 || (!special && (t->flags[token] & TOKEN_SPECIAL) != 0)) {
+            at += size > 0 ? size : 1;
+            continue;
+        }
+        if (begin < at && !add_text(e, begin, at - begin, begin == text)) {
+            return false;
+        }
+        if (!add_token(e, token)) {
+            return false;
+        }
+        at += size;
+        begin = at;
+    }
+    return begin == end || add_text(e, begin, end - begin, begin == text);
+}
+
+// Give the tokens of a text, which is UTF-8, in memory that the caller frees, and return how many there are. `special`:
+// texts of special tokens are these tokens. `begin`: the tokens that begin a text come first. -1: memory is short;
+// -2: the text has a character without a token, of a tokenizer of characters.
+static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_t bytes, bool special, bool begin,
+                                  int32_t **tokens)
+{
+    Encoding e = {.t = t, .stranger = -1};
+    bool is_done = tokens_room(&e, bytes / 3 + 16);
+    for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
+        is_done = add_token(&e, t->begin[i]);
+    }
+    while (t->pair_places > 0 && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
+        e.seen_places = e.seen_places > 0 ? 2 * e.seen_places : 1;
+    }
+    if (is_done && e.seen_places > 0) {
+        e.seen = calloc((size_t)e.seen_places, sizeof *e.seen);
+        is_done = e.seen != NULL;
+    }
+    for (int64_t i = 0; is_done && e.made == NULL && t->pair_places > 0 && i < t->symbols; i++) {
+        if ((t->flags[i] & TOKEN_UNUSED) != 0) {
+            e.made = malloc((size_t)t->symbols * sizeof *e.made);
+            is_done = e.made != NULL;
+            if (is_done) {
+                memset(e.made, -1, (size_t)t->symbols * sizeof *e.made);
+            }
+        }
+    }
+    is_done = is_done && add_all(&e, text, bytes, special);
+    free(e.text.at);
+    free(e.spare.at);
+    free(e.symbols.at);
+    free(e.path.at);
+    free(e.seen);
+    free(e.made);
+    if (!is_done || e.stranger >= 0) {
+        free(e.tokens);
+        *tokens = NULL;
+        return is_done ? -2 : -1;
+    }
+    *tokens = e.tokens;
+    return e.count;
+}
+
+// The bytes that a token adds to a text. `first`: only silent tokens stand before it, as at the beginning.
+static ptrdiff_t tokenizer_piece(const Tokenizer *t, int32_t token, bool first, const char **piece)
+{
+    *piece = t->bytes;
+    if (token < 0 || token >= t->tokens || (t->flags[token] & TOKEN_SILENT) != 0) {
+        return 0;
+    }
+    const char *begin = t->bytes + t->ends[token];
+    ptrdiff_t bytes = t->ends[token + 1] - t->ends[token];
+    if (first && (t->bits & TOKENIZER_DROPS_SPACE) != 0 && bytes > 0 && *begin == ' ') {
+        begin++;
+        bytes--;
+    }
+    *piece = begin;
+    return bytes;
+}

@@ -1,0 +1,166 @@
+"""The Python form and the C form are equal on all texts, also on those that are made to be slow."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlaot.tokenizers import Tokenizer, characters, raw_bytes
+from mlaot.tokenizers.normalizer import Normalizer
+from mlaot.tokenizers.unicode import CODES
+
+from .compiled import Compiled
+from .mixed import CODE, EMOJI, SPACES, SPECIAL, WORDS, lines
+from .stored import CASES, tokenizer_of
+
+PARTS = st.sampled_from([*WORDS, *CODE, *EMOJI, *SPACES, *SPECIAL, "\u2581", "12345", "\n\n\n", "the", "foo bar"])
+TEXT = st.lists(PARTS | st.text(max_size=4), max_size=8).map("".join)
+
+
+@pytest.fixture(scope="module")
+def all_cases(tmp_path_factory: pytest.TempPathFactory, code: ctypes.CDLL) -> list[tuple[str, Tokenizer, Compiled]]:
+    folder = tmp_path_factory.mktemp("stored")
+    found = [(case, tokenizer_of(case, folder)) for case in CASES]
+    found += [("characters", characters("".join(map(chr, range(0x250))))), ("bytes", raw_bytes())]
+    return [(name, tokenizer, Compiled(code, tokenizer)) for name, tokenizer in found]
+
+
+@given(text=TEXT, special=st.booleans(), begin=st.booleans())
+def test_python_and_c(all_cases: list[tuple[str, Tokenizer, Compiled]], text: str, special: bool, begin: bool) -> None:
+    for name, tokenizer, compiled in all_cases:
+        if name != "characters":
+            found = compiled.encode(text, special=special, begin=begin)
+            assert found == tokenizer.encode(text, special=special, begin=begin), name
+
+
+@given(text=TEXT)
+def test_bytes_and_characters(code: ctypes.CDLL, text: str) -> None:
+    own = characters(text)
+    assert own.tokens == tuple(c.encode() for c in sorted(set(text)))
+    assert [*map(own.tokens.__getitem__, own.encode(text))] == [c.encode() for c in text]
+    assert Compiled(code, own).encode(text) == own.encode(text)
+    assert raw_bytes().encode(text) == [*text.encode()] and raw_bytes().decode(text.encode()) == text
+
+
+def test_characters_are_all_there_are(code: ctypes.CDLL) -> None:
+    own = characters("hello")
+    assert own.encode("hole") == [1, 3, 2, 0] == Compiled(code, own).encode("hole")
+    with pytest.raises(ValueError, match="expected characters that the tokenizer has, got 'w'"):
+        own.encode("how")
+    for text in ("how", "h\xe9", "\0"):
+        with pytest.raises(ValueError, match="-2"):
+            Compiled(code, own).encode(text)
+
+
+def test_every_character(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+    """Each character has the same classes, and becomes the same, in Python and in C."""
+    text = "".join(f"{chr(code)}x {chr(code)}9" for code in range(1, CODES, 61) if not 0xD800 <= code < 0xE000)
+    for name, tokenizer, compiled in all_cases:
+        if name in ("json qwen2", "ranks o200k", "model unigram"):
+            assert compiled.encode(text, begin=False) == tokenizer.encode(text, begin=False), name
+
+
+HOSTILE = (
+    "a",
+    " ",
+    "\u0301",
+    "\U0001f468\u200d",
+    "\n",
+    "\t \n",
+    "ab",
+    "\u2581",
+    "Aa",
+    "\u4e2dA",
+    "7",
+    "<s>",
+    "<|im_",
+    "\x00",
+)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_long_texts_take_no_longer(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str) -> None:
+    """A long text of one kind takes time in proportion: a second would be a million times the square."""
+    size = 1 << 18
+    text = unit * (size // len(unit.encode()))
+    for name, _, compiled in all_cases:
+        if name != "characters":
+            begun = time.process_time()
+            compiled.encode(text)
+            assert time.process_time() - begun < 1.5, name
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_long_parts(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str) -> None:
+    """Parts of more than a few symbols are merged by a heap."""
+    for count in (63, 64, 65, 66, 400):
+        for name, tokenizer, compiled in all_cases:
+            if name != "characters":
+                text = unit * (count // len(unit)) + "b"
+                assert compiled.encode(text) == tokenizer.encode(text), name
+
+
+def test_text_that_is_no_utf8(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+    """What is no UTF-8 has no meaning, but reads no memory of others."""
+    for bad in (b"\xff", b"a\xf0\x9f", b"\xe2\x96", b"\x80\x81 \xc5", b"'\xc5", b"\xf7\xbf\xbf\xbf", b"e\xcc"):
+        for name, _, compiled in all_cases:
+            if name != "characters":
+                compiled.encode(bad)
+
+
+def test_decoding_refuses_what_is_no_token() -> None:
+    for token in (-1, 256):
+        with pytest.raises(ValueError, match=f"expected tokens from 0 to 255, got {token}"):
+            raw_bytes().decode([token])
+    assert raw_bytes().decode([0xF0, 0x9F, 65]) == "\N{REPLACEMENT CHARACTER}A"
+
+
+TIES = {b"a": 0, b"b": 1, b"c": 2, b"ab": 3, b"bc": 4, b"abc": 5, b"aa": 6}
+
+
+def test_equal_ranks(code: ctypes.CDLL) -> None:
+    """Of pairs of one rank the first is merged."""
+    pairs = {(0, 1): (0, 3), (1, 2): (0, 4), (3, 2): (1, 5), (0, 0): (0, 6)}
+    own = Tokenizer("bpe", (*TIES,), TIES, pairs=pairs)
+    for text, expected in (("abc", [5]), ("aab", [6, 1]), ("bcbc", [4, 4]), ("aaaab", [6, 6, 1]), ("aabc", [6, 4])):
+        assert own.encode(text) == expected == Compiled(code, own).encode(text)
+
+
+def test_unused_pieces_are_taken_apart(code: ctypes.CDLL) -> None:
+    pairs = {(0, 1): (0, 3), (3, 2): (1, 5), (1, 2): (2, 4)}
+    own = Tokenizer("bpe", (*TIES,), TIES, pairs=pairs, unused=frozenset({0, 3, 5}))
+    for text, expected in (("abc", [0, 1, 2]), ("a", [0]), ("bc", [4]), ("bca", [4, 0])):
+        assert own.encode(text) == expected == Compiled(code, own).encode(text)
+
+
+@pytest.mark.parametrize("prefix", ["", "always", "unless space"])
+@pytest.mark.parametrize("marks", [True, False])
+@given(text=TEXT | st.text(st.sampled_from(" \t\u2581ab\u3000<s>")))
+def test_normalizers(code: ctypes.CDLL, text: str, prefix: str, marks: bool) -> None:
+    """The steps that no stored tokenizer has, with added tokens between the texts."""
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<s>")
+    for strips, words, first in ((False, False, True), (True, False, False), (False, True, False)):
+        normalizer = Normalizer(strips=strips, words=words, prefix=prefix, prefixes_first=first, marks=marks)
+        own = Tokenizer(
+            *("bpe", tokens, {t: i for i, t in enumerate(tokens[:256])}),
+            **{"byte_level": True, "byte_tokens": (*range(256),), "normalizer": normalizer, "added": {b"<s>": 256}},
+        )
+        assert Compiled(code, own).encode(text) == own.encode(text)
+
+
+def test_ends(code: ctypes.CDLL, tmp_path: Path) -> None:
+    own = Tokenizer("bpe", tuple(TIES), TIES, end=(2, 5))
+    assert [token for token in range(7) if Compiled(code, own).ends(token)] == [2, 5]
+
+
+def test_mixed_lines(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+    """One long text of many lines: what was seen before comes again."""
+    text = "\n".join(lines(300, 5))
+    for name, tokenizer, compiled in all_cases:
+        if name in ("json gpt2", "json characters with bytes", "model bpe of a user", "json characters"):
+            assert compiled.encode(text) == tokenizer.encode(text), name
