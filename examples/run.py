@@ -148,7 +148,6 @@ def run_gpt(python: Path, own_wheel: Path, options: argparse.Namespace, more: li
         run(alone, folder / "train.py", "train", "--data", data, "--settings", settings, "--out", weights, *more)
     project = copy_project(folder / "serve", *shared)
     shutil.copy(weights, project / "weights.safetensors")
-    shutil.copy(settings, project / "gpt")
     wheel = build_example_wheel(python, project, own_wheel)
     alone = install_alone(python, wheel)
     with step(f"speaking: python -m gpt --prompt {options.prompt!r}"):

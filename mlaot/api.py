@@ -24,6 +24,7 @@ from mlaot.frontend.trace.model import model
 from mlaot.frontend.trace.protocols import NAMESPACE as NAMESPACE
 from mlaot.frontend.trace.taps import tap
 from mlaot.frontend.trace.tensor import Buffer, Parameter, parameters
+from mlaot.frontend.trace.text import Text
 from mlaot.ir.dims import dim
 from mlaot.ir.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
@@ -32,6 +33,7 @@ bool = boolean
 __all__ = [
     "Buffer",
     "Parameter",
+    "Text",
     "arange",
     "bf16",
     "bool",

@@ -93,7 +93,7 @@ enum {
     Py_TPFLAGS_BYTES_SUBCLASS = 1 << 27, Py_TPFLAGS_UNICODE_SUBCLASS = 1 << 28, Py_TPFLAGS_DICT_SUBCLASS = 1 << 29,
     Py_bf_getbuffer = 1, Py_mp_ass_subscript = 3, Py_mp_length = 4, Py_mp_subscript = 5, Py_nb_bool = 9,
     Py_nb_float = 11, Py_nb_int = 26, Py_sq_item = 44, Py_sq_length = 45, Py_tp_dealloc = 52, Py_tp_doc = 56,
-    Py_tp_iter = 62, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_members = 72,
+    Py_tp_iter = 62, Py_tp_iternext = 63, Py_tp_methods = 64, Py_tp_new = 65, Py_tp_repr = 66, Py_tp_traverse = 71, Py_tp_members = 72,
     Py_tp_getset = 73, Py_EQ = 2, PyBUF_READ = 0x100,
 };
 #if defined(MLAOT_ABI3T)
@@ -181,6 +181,7 @@ Py_ssize_t PySlice_AdjustIndices(Py_ssize_t, Py_ssize_t *, Py_ssize_t *, Py_ssiz
 Py_ssize_t PyNumber_AsSsize_t(PyObject *, PyObject *);
 PyObject *PyUnicode_FromString(const char *), *PyUnicode_FromFormat(const char *, ...);
 PyObject *PyUnicode_AsUTF8String(PyObject *), *PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *);
+PyObject *PyUnicode_DecodeUTF8Stateful(const char *, Py_ssize_t, const char *, Py_ssize_t *);
 int PyUnicode_CompareWithASCIIString(PyObject *, const char *);
 PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
 char *PyBytes_AsString(PyObject *);
@@ -190,6 +191,7 @@ Py_ssize_t PyTuple_Size(PyObject *);
 int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *), PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
 int PyList_Append(PyObject *, PyObject *);
 PyObject *PyList_New(Py_ssize_t), *PySequence_GetItem(PyObject *, Py_ssize_t), *PySeqIter_New(PyObject *);
+PyObject *PyObject_SelfIter(PyObject *);
 Py_ssize_t PySequence_Size(PyObject *);
 PyObject *PyDict_New(void), *PyDict_GetItemWithError(PyObject *, PyObject *), *PyDictProxy_New(PyObject *);
 int PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);

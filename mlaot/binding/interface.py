@@ -27,6 +27,7 @@ from mlaot.settings import WEIGHTS
 RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
     *("InferenceSession", "run", "get_inputs", "get_outputs", "get_providers"),
+    *("generate", "rewind", "encode", "decode"),
     *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
     *(
         "Any",
@@ -121,6 +122,7 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
         "converts": any(port.converts for entry in module.entries for port in entry.inputs),
         "fit": fit,
         "session": session(module),
+        "generation": module.generation,
         "module_doc": module_doc(module),
         "model_doc": model_doc(module),
         "version": c_text(module.version),

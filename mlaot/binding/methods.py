@@ -9,7 +9,7 @@ from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_text
 from mlaot.binding.state import KINDS, has_gradients
 from mlaot.ir.indices import Span, bounds_text
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Generation
 from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule
@@ -27,7 +27,8 @@ class Method:
     """A function of the module and of Model.
 
     ``signature``: what follows its object. ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE``
-    in templates/runtime/types.h. A method ``is_entry`` where it calls the entry of its name.
+    in templates/runtime/types.h. A method ``is_entry`` where it calls the entry of its name. Unless ``in_module`` the
+    module has a function of this name that does not do the same for the instance behind its functions.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Method:
     lines: tuple[str, ...]
     convention: str = "ONE"
     is_entry: bool = False
+    in_module: bool = True
 
 
 def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
@@ -57,6 +59,8 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
         ]
     if "file_names" in module.info:
         functions += session_methods()
+    if module.generation is not None:
+        functions += text_methods(module.generation)
     doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
     functions.append(one_argument_method("set_threads", "n: int | None", "int", doc))
     if scalars:
@@ -245,6 +249,45 @@ def session_methods() -> list[Method]:
             lines=("def get_providers() -> list[str]: ...",),
         ),
     ]
+
+
+def text_methods(generation: Generation) -> list[Method]:
+    """What a module has that generates texts; ``generate`` of the module itself begins a text of its own."""
+    prompt, piece, stop = ("str | Sequence[int]", "str", "str | Sequence[str]")
+    if not generation.tokenizer:
+        prompt, piece, stop = ("Sequence[int]", "int", "int | Sequence[int]")
+    options = {
+        **{"max_tokens": ("int | None", "None"), "temperature": ("float", "1.0"), "top_k": ("int", "0")},
+        **{"top_p": ("float", "1.0"), "min_p": ("float", "0.0"), "repetition_penalty": ("float", "1.0")},
+        **{"stop": (stop, "()"), "seed": ("int | None", "None")},
+    }
+    typed = ", ".join(f"{name}: {kind} = {default}" for name, (kind, default) in options.items())
+    plain = ", ".join(f"{name}={default}" for name, (_, default) in options.items())
+    generate = Method(
+        "generate",
+        f", /, prompt, *, {plain}",
+        "Go on with the text behind the prompt: an iterator of pieces, each chosen when asked for.\n\n"
+        "max_tokens: at most so many; by default until the text ends, or its context. temperature: 0 takes the"
+        " likeliest token, others draw among the top_k likeliest (0: all), those that together have the share top_p,"
+        " and those at least min_p times as likely as the first. repetition_penalty: over 1 makes tokens of the text"
+        " less likely. stop: what ends the answer, and is no part of it. seed: the same one gives the same answer.",
+        (f"def generate(prompt: {prompt}, *, {typed}) -> Iterator[{piece}]: ...",),
+        "FAST",
+        in_module=False,
+    )
+    rewind = one_argument_method("rewind", "length: int", "None", "Forget all of the text but its first tokens.")
+    if not generation.tokenizer:
+        return [generate, rewind]
+    encode = Method(
+        "encode",
+        ", /, text, *, special=True, begin=False",
+        "The tokens of a text. special: what is written as a special token is one. begin: those that texts begin with"
+        " come first.",
+        ("def encode(text: str, *, special: bool = True, begin: bool = False) -> list[int]: ...",),
+        "FAST",
+    )
+    decode = one_argument_method("decode", "tokens: Sequence[int]", "str", "The text of tokens.")
+    return [generate, rewind, encode, decode]
 
 
 def no_argument_method(name: str, doc: str) -> Method:

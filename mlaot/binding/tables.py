@@ -92,6 +92,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(module)) if module.slots else (),
         "fit_table": fit_table(fit, extents),
+        "text_table": text_table(module),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
         "defines": {
             "MODULE_NAME": f'"{module.name}"',
@@ -99,6 +100,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
             "MODULE_DOC": f'"{module_doc(module)}"',
             "IS_STATEFUL": int(bool(module.slots)),
             "IS_SESSION": int(bool(session(module))),
+            "IS_TEXT": int(module.generation is not None),
             **(shared_defines(runtime) if runtime else {"IS_SHARED": 0, **own}),
         },
     }
@@ -129,6 +131,7 @@ def table(
         "threads": module.options.threads,
         **({"session": "&SESSION"} if session(module) else {}),
         **({"fit_table": "&FIT_TABLE"} if has_fit else {}),
+        **({"text": "&TEXT"} if module.generation is not None else {}),
         **state_fields(module),
         "golden": "GOLDEN",
         "golden_calls": len(module.golden),
@@ -176,6 +179,8 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
         "HAS_PREPARED": module.is_prepared,
+        "HAS_TEXT": module.generation is not None,
+        "HAS_TOKENIZER": module.generation is not None and module.generation.tokenizer != b"",
     }
     return {name: int(value) for name, value in present.items()}
 
@@ -201,7 +206,7 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
     """Where the parts of the state and of the weights lie, in bytes."""
     if not module.slots:
         return {}
-    _, initial_at, scalars_at = weights_parts(module)
+    _, initial_at, scalars_at, _ = weights_parts(module)
     fields: dict[str, object] = {
         "slots": "SLOTS",
         "slot_count": len(module.slots),
@@ -248,6 +253,25 @@ def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:
             "like_bytes": c_array("ptrdiff_t", fit.like),
         }
     return fields
+
+
+def text_table(module: ExtensionModule) -> dict[str, object]:
+    """The fields of the ``Text`` of templates/runtime/types.h."""
+    generation = module.generation
+    if generation is None:
+        return {}
+    at = {slot.name: slot.offset for slot in module.slots}
+    *_, tokenizer_at = weights_parts(module)
+    return {
+        "type_name": 'MODULE_NAME ".Generation"',
+        "entry": f"ENTRY_{generation.entry}",
+        "context": generation.context,
+        "tokens": generation.tokens,
+        "slides": str(generation.slides).lower(),
+        **{"place_at": at["place"], "length_at": at["length"], "tokens_at": at["text"]},
+        "tokenizer_at": tokenizer_at if generation.tokenizer else -1,
+        **({"ends": c_array("int", generation.ends), "end_count": len(generation.ends)} if generation.ends else {}),
+    }
 
 
 def c_array(ctype: str, values: Iterable[int]) -> str:

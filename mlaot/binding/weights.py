@@ -1,4 +1,4 @@
-"""The weights of a module: constants, the start of the state, and where the scalars of a scalar model lie."""
+"""The weights of a module: constants, the start of the state, the scalars of a scalar model, a tokenizer's tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Weights:
 
 def placed_weights(module: ExtensionModule) -> Weights:
     """The weights of a module, embedded or in a file, as its settings and their size say."""
-    parts, _, _ = weights_parts(module)
+    parts, *_ = weights_parts(module)
     size = sum(map(len, parts))
     is_file = module.options.weights == "file" or (module.options.weights == "auto" and size > INSIDE_LIMIT)
     is_text = size <= TEXT_LIMIT and not is_file
@@ -44,19 +44,20 @@ def placed_weights(module: ExtensionModule) -> Weights:
     return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
 
 
-def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int]:
-    """What makes up the weights, one after the other, and where the start of the state and the scalar table lie.
-
-    Constants lie at 0.
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int]:
+    """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
+    state, the scalar table, and the tokenizer.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
     initial_at = whole_lines(len(module.constants))
     scalars_at = initial_at + whole_lines(len(initial))
+    tokenizer_at = scalars_at + whole_lines(len(table))
+    tokenizer = b"" if module.generation is None else module.generation.tokenizer
     parts: list[bytes | bytearray] = []
-    for part in (module.constants, initial, table):
+    for part in (module.constants, initial, table, tokenizer):
         parts += [part, bytes(-len(part) % LINE)]
-    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:

@@ -44,6 +44,22 @@ class Transformed:
     m: int
 
 
+@dataclass(frozen=True)
+class Generation:
+    """How a module reads and writes texts of at most ``context`` tokens, of ``tokens`` different ones.
+
+    ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. ``ends``
+    end an answer. ``tokenizer``: its packed tables, if there is one.
+    """
+
+    entry: str
+    context: int
+    tokens: int
+    slides: bool
+    ends: tuple[int, ...]
+    tokenizer: bytes
+
+
 @dataclass
 class Module:
     """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
@@ -90,6 +106,7 @@ class Module:
     ranges: dict[str, dict[str, tuple[IndexRange, ...]]] = field(default_factory=dict)
     transformed: dict[str, Transformed] = field(default_factory=dict)
     proof: list[str] = field(default_factory=list)
+    generation: Generation | None = None
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
         """Return the names of the parameters that are this array, bit for bit."""

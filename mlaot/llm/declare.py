@@ -11,6 +11,7 @@ from typing import Any
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.declaration import Declaration
 from mlaot.frontend.trace.model import model as declared
+from mlaot.frontend.trace.text import Text
 from mlaot.ir.dims import dim
 from mlaot.ir.types import i64
 from mlaot.llm.decoder import Decoder
@@ -47,11 +48,12 @@ def _declare(path: Path, name: str, context: int | None) -> Declaration:
     config, weights = read_folder(path) if path.is_dir() else read_checkpoint(path)
     if context is not None and not 1 <= context <= config.context:
         raise MlaotError(f"{name}: context: expected 1 to {config.context:,}, the model's own, got {context}")
-    decoder = Decoder(config, weights, context or min(config.context, CONTEXT))
+    text = Text(context or min(config.context, CONTEXT))
+    decoder = Decoder(config, weights, text)
 
     def read(tokens: Any) -> Any:
         """Read the next tokens of a text; the scores of all that may follow them."""
         return decoder(tokens)
 
     read.__annotations__ = {"tokens": i64[dim("n")]}
-    return Declaration(declared(read, parameters=decoder.weights).trace, f"{name}: ")
+    return Declaration(declared(read, parameters=decoder.weights, text=text).trace, f"{name}: ")

@@ -17,6 +17,7 @@ import mlaot.nn.functional as F
 from mlaot.frontend.numpy.creation import arange
 from mlaot.frontend.numpy.indexing import take
 from mlaot.frontend.trace.tensor import Buffer, Parameter
+from mlaot.frontend.trace.text import Text
 
 Array = Any  # a NumPy array, or a traced one
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -99,28 +100,26 @@ class Config:
 
 
 class Decoder:
-    """The function that is compiled, of weights by the names of ``Config.shapes``, for texts of ``context`` tokens."""
+    """The function that is compiled, of weights by the names of ``Config.shapes``: it reads a text."""
 
-    def __init__(self, config: Config, weights: Arrays, context: int) -> None:
-        self.config, self.context = config, context
+    def __init__(self, config: Config, weights: Arrays, text: Text) -> None:
+        self.config, self.text = config, text
         self.weights = {name: Parameter(name, array) for name, array in weights.items()}
-        empty = np.zeros((config.groups, context, config.size), np.float32)
+        empty = np.zeros((config.groups, text.context, config.size), np.float32)
         names = [f"{what}.{i}" for i in range(config.layers) for what in ("keys", "values")]
         self.kept = {name: Buffer(empty, name) for name in names}
-        self.place = Buffer(np.array(0), "place")
 
     def __call__(self, tokens: Array) -> Array:
         """Read the next tokens [n] of a text; return the scores [tokens] of what follows the last of them."""
         config, weights = self.config, self.weights
-        places = self.place + arange(tokens.shape[0])
+        places = self.text.place + arange(tokens.shape[0])
         x = take(weights["embedding"], tokens, axis=0)
         if config.theta is None:
             x = x + take(weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]
-        seen = np.arange(self.context) <= places[:, None]
+        seen = np.arange(self.text.context) <= places[:, None]
         for i in range(config.layers):
             x = self._block(x, i, waves, places, seen)
-        self.place.assign(self.place + tokens.shape[0])
         return F.linear(self._normalized(x[-1], "norm"), weights["embedding" if config.tied else "head"])
 
     def _block(self, x: Array, i: int, waves: list[Array], places: Array, seen: Array) -> Array:
@@ -169,5 +168,5 @@ class Decoder:
         """Yield cosines and sines [context, size / 2] of rotary positions, if there are such."""
         if self.config.theta is not None:
             steps = np.arange(0, self.config.size, 2) / self.config.size
-            angles = np.arange(self.context)[:, None] * self.config.theta**-steps
+            angles = np.arange(self.text.context)[:, None] * self.config.theta**-steps
             yield from (np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))

@@ -69,6 +69,7 @@ def lower(model: Module) -> Program:
         options,
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         words=any(c is not None and c.has_integer_sums for p in procedures for c in (k.contraction for k in p.kernels)),
+        generation=model.generation,
     )
     return Program(module, procedures)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, substitute
 from mlaot.ir.dims import names as dim_names
-from mlaot.ir.module import PREPARE
+from mlaot.ir.module import PREPARE, Generation
 from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
@@ -90,7 +90,7 @@ class ExtensionModule:
     store them. ``options``: the settings that it was
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
     ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply integers, for which not
-    all CPUs with AVX-512 have instructions.
+    all CPUs with AVX-512 have instructions. ``generation``: how it generates texts, if it does.
     """
 
     name: str
@@ -107,6 +107,7 @@ class ExtensionModule:
     metadata: Mapping[str, object] = field(default_factory=dict)
     words: bool = False
     version: str = ""
+    generation: Generation | None = None
 
     @property
     def is_prepared(self) -> bool:

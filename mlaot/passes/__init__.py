@@ -158,6 +158,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
         refusals=traced.refusals,
         dicts=traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set()),
         options=options,
+        generation=traced.generation,
     )
     if sample is not None:
         lead = (dim("batch"),) if traced.per_example else ()

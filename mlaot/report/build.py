@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from mlaot import passes
 from mlaot.frontend.trace.declaration import Declaration
-from mlaot.ir.module import Module
-from mlaot.lower.program import Program
+from mlaot.ir.module import Generation, Module
+from mlaot.ir.types import DTYPES
+from mlaot.lower.program import ExtensionModule, Program
 from mlaot.lower.text import program_text
 from mlaot.printing.file import LONG_KERNELS
 from mlaot.report.golden import compare_references, golden_vectors
@@ -34,7 +36,8 @@ def add_metadata(program: Program, graphs: Module) -> Program:
 def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
     """Add golden vectors, for which NumPy evaluates the model.
 
-    Print how far the answers of the model's references are from them, and what weights in fewer bits save and cost.
+    Print how far the answers of the model's references are from them, what weights in fewer bits save and cost, and how
+    much memory a text takes.
     """
     references = model.references if isinstance(model, Declaration) else {}
     with stage("computing golden vectors"):
@@ -45,7 +48,15 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
         print(f"mlaot: {narrow_weights_report(graphs, vectors)}", flush=True)
     for line in quantization_report(graphs, vectors) if graphs.options.quantize else ():
         print(f"mlaot: {line}", flush=True)
+    if graphs.generation is not None:
+        print(f"mlaot: {text_report(program.module, graphs.generation)}", flush=True)
     return replace(program, module=replace(program.module, golden=vectors))
+
+
+def text_report(module: ExtensionModule, generation: Generation) -> str:
+    """Return how much memory a text takes."""
+    size = sum(prod(slot.shape) * DTYPES[slot.dtype].itemsize for slot in module.slots if slot.kind == "buffer")
+    return f"{module.name}: each text, of at most {generation.context:,} tokens, takes {size:,} bytes"
 
 
 def report_files(settings: Settings, model: ModelSettings, files: Mapping[str, str | bytes]) -> None:

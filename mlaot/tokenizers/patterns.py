@@ -49,15 +49,8 @@ def named(text: str) -> str:
 
 def _members(keeps: Callable[[int], bool]) -> str:
     """Return the inside of a class of characters: those whose classes' bits are kept."""
-    bits, found, begin = unicode.classes(), list[str](), -1
-    for code in range(unicode.CODES + 1):
-        kept = code < unicode.CODES and keeps(bits[code])
-        if kept and begin < 0:
-            begin = code
-        elif not kept and begin >= 0:
-            found.append(f"\\U{begin:08x}-\\U{code - 1:08x}")
-            begin = -1
-    return "".join(found)
+    kept = unicode.classes().translate(bytes(map(keeps, range(256))))
+    return "".join(f"\\U{run.start():08x}-\\U{run.end() - 1:08x}" for run in re.finditer(rb"\x01+", kept))
 
 
 @cache

@@ -3,6 +3,7 @@
 
 #include "runtime/indices.c"
 #include "runtime/inputs.c"
+#include "runtime/text.c"
 
 // The dim of the rows that do not depend on each other.
 static int rows_dim(const Call *call)
@@ -444,6 +445,28 @@ static int128 work_of(const Call *call)
     return call->entry->work(dim);
 }
 
+#if HAS_TEXT
+// Whether a call reads a text on which there is no room for what it reads; with the lock of the state.
+static bool is_overfull(const Call *call)
+{
+    const Text *text = TABLE_OF(call)->text;
+    if (text == NULL || call->entry != &TABLE_OF(call)->entries[text->entry]) {
+        return false;
+    }
+    const int64_t place = *page_of(call->model).place;
+    return place < 0 || place > text->context || call->dim[-1 - call->entry->ports[0].shape[0]] > text->context - place;
+}
+
+static int refuse_overfull(const Call *call)
+{
+    const Text *text = TABLE_OF(call)->text;
+    PyErr_Format(PyExc_ValueError, "%s: %s: expected no more tokens than fit behind the %lld of the text that were read,"
+                 " of %zd at most, got %zd; rewind() makes room", call->function, call->entry->ports[0].name,
+                 (long long)*page_of(call->model).place, text->context, call->dim[-1 - call->entry->ports[0].shape[0]]);
+    return -1;
+}
+
+#endif
 // Run the kernel, a tile of rows after the other where they do not depend on each other: the workspace stays in the
 // cache, and an interrupt is seen between two tiles.
 static int run_tiles(Call *call)
@@ -457,6 +480,12 @@ static int run_tiles(Call *call)
         is_empty = true;
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
+#if HAS_TEXT
+        if (is_overfull(call)) {
+            unlock_state(call->model);
+            return refuse_overfull(call);
+        }
+#endif
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
         unlock_state(call->model);
 #if HAS_REFUSALS

@@ -23,6 +23,9 @@ static const PyMethodDef MODEL_METHODS[] = {
     {#name, (PyCFunction)(void (*)(void))method_##name, convention##_FLAGS,               \
      #name "($self" signature ")\n--\n\n" doc},
     METHODS(METHOD_ROW)
+#if IS_TEXT
+    MODEL_ONLY_METHODS(METHOD_ROW)
+#endif
     {"__reduce__", model_reduce, METH_NOARGS, "__reduce__($self, /)\n--\n\nFor pickle and copy."},
 #if IS_STATEFUL
     {"__setstate__", model_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nFor pickle and copy."},
@@ -48,6 +51,12 @@ static const PyMethodDef MODULE_METHODS[] = {
     {#name, (PyCFunction)(void (*)(void))function_##name, convention##_FLAGS,             \
      #name "($module" signature ")\n--\n\n" doc},
     METHODS(FUNCTION_ROW)
+#if IS_TEXT
+#define MODULE_ROW(convention, name, signature, doc)                                       \
+    {#name, (PyCFunction)(void (*)(void))module_##name, convention##_FLAGS,                \
+     #name "($module" signature ")\n--\n\n" doc},
+    MODEL_ONLY_METHODS(MODULE_ROW)
+#endif
 #if IS_SESSION
     {"InferenceSession", (PyCFunction)(void (*)(void))module_session, METH_VARARGS | METH_KEYWORDS,
      "InferenceSession($module, /, *args, **options)\n--\n\nA Model, in place of a session of onnxruntime: the file and"

@@ -13,6 +13,8 @@
 #define HAS_FIT 1
 #define HAS_WEIGHTS_FILE 1
 #define HAS_PREPARED 1
+#define HAS_TEXT 1
+#define HAS_TOKENIZER 1
 
 #define DIMS 16
 #define MAX_RANK 8

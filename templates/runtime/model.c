@@ -34,6 +34,9 @@ typedef struct {
     const Table *table;
 #endif
     PyTypeObject *array_type;
+#if HAS_TEXT
+    PyTypeObject *generation_type;  // in the state of the module, which this object's type keeps alive
+#endif
     PyObject *weak_references;
     Numpy *numpy;  // in the state of the module, which this object's type keeps alive
     Kernel *const *kernels;

@@ -5,6 +5,7 @@
 #include "runtime/cpu.c"
 #include "runtime/files.c"
 #include "runtime/fit.c"
+#include "runtime/generate.c"
 #include "runtime/prepare.c"
 #include "runtime/session.c"
 #include "runtime/verbs.c"
@@ -15,6 +16,9 @@ typedef struct {
     const Table *table;
 #endif
     PyTypeObject *array_type, *model_type;
+#if HAS_TEXT
+    PyTypeObject *generation_type;  // or NULL
+#endif
     const PyGetSetDef *attributes;  // of models
 #if defined(MLAOT_ABI3T)
     PyObject *_Atomic model;  // what the module's own functions work on; NULL before the first of these
@@ -102,6 +106,9 @@ static PyObject *model_make(State *state)
 #endif
     model->array_type = state->array_type;
     Py_IncRef((PyObject *)model->array_type);
+#if HAS_TEXT
+    model->generation_type = state->generation_type;
+#endif
     model->numpy = &state->numpy;
     model->kernels = table->isas[state->isa].kernels;
 #if HAS_WEIGHTS_FILE

@@ -128,6 +128,17 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
 }
 
 #endif
+#if HAS_TEXT
+// What generates a text of its own.
+static PyObject *module_generate(PyObject *module, FAST_PARAMETERS)
+{
+    PyObject *model = model_make(PyModule_GetState(module));
+    PyObject *generation = model == NULL ? NULL : method_generate(model, FAST_ARGUMENTS);
+    release(model);
+    return generation;
+}
+
+#endif
 SELDOM static PyObject *module_info(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -158,6 +169,23 @@ static int add_type(PyObject *module, const PyType_Spec *spec, PyTypeObject **ty
     return *type == NULL ? -1 : PyModule_AddType(module, *type);
 }
 
+#if HAS_TEXT
+// Make the type of the iterators that generate texts, which nobody looks for in the module.
+SELDOM static int add_generation_type(PyObject *module, State *state)
+{
+    const Text *text = TABLE_OF(state)->text;
+    if (text == NULL) {
+        return 0;
+    }
+    const PyType_Spec spec = {
+        text->type_name, PY_BASIC_SIZE(Generation), 0,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, GENERATION_SLOTS,
+    };
+    state->generation_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+    return state->generation_type == NULL ? -1 : 0;
+}
+
+#endif
 // Make the two types, the second of which has the methods and attributes of the module's models.
 SELDOM static int add_types(PyObject *module, State *state, const PyMethodDef *methods)
 {
@@ -206,13 +234,23 @@ SELDOM static int module_exec(PyObject *module, const Table *table, const PyMeth
     if (add_types(module, state, methods) < 0) {
         return -1;
     }
+#if HAS_TEXT
+    if (add_generation_type(module, state) < 0) {
+        return -1;
+    }
+#endif
     return table->version == NULL ? 0 : PyModule_AddStringConstant(module, "__version__", table->version);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     const State *state = PyModule_GetState(module);
-    PyObject *const members[] = {(PyObject *)state->array_type, (PyObject *)state->model_type, state->model};
+    PyObject *const members[] = {
+        (PyObject *)state->array_type, (PyObject *)state->model_type, state->model,
+#if HAS_TEXT
+        (PyObject *)state->generation_type,
+#endif
+    };
     int stop = 0;
     for (size_t k = 0; stop == 0 && k < sizeof members / sizeof *members; k++) {
         stop = visit_member(members[k], visit, arg);
@@ -223,7 +261,15 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 static int module_clear(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    PyObject *const members[] = {state->model, (PyObject *)state->array_type, (PyObject *)state->model_type};
+    PyObject *const members[] = {
+        state->model, (PyObject *)state->array_type, (PyObject *)state->model_type,
+#if HAS_TEXT
+        (PyObject *)state->generation_type,
+#endif
+    };
+#if HAS_TEXT
+    state->generation_type = NULL;
+#endif
     state->model = NULL;
     state->array_type = state->model_type = NULL;
     numpy_forget(&state->numpy);

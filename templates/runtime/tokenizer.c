@@ -27,7 +27,7 @@ typedef struct {
     ptrdiff_t number;       // of the text between added tokens
     Made *made;
     bool follows;        // the last token stands for what is unknown
-    ptrdiff_t stranger;  // where a text has a character without a token; -1: nowhere
+    const char *stranger;  // where a text has a character without a token; NULL: nowhere
 } Encoding;
 
 static bool tokens_room(Encoding *e, ptrdiff_t more)
@@ -128,8 +128,8 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
             }
         } else if (t->unknown >= 0) {
             symbols[count++] = (uint32_t)t->unknown;
-        } else if ((t->bits & TOKENIZER_STRICT) != 0 && e->stranger < 0) {
-            e->stranger = at - e->text.at;
+        } else if ((t->bits & TOKENIZER_STRICT) != 0 && e->stranger == NULL) {
+            e->stranger = at;  // in the text itself, as nothing normalizes it
         }
     }
     return count;
@@ -376,11 +376,11 @@ static bool add_all(Encoding *e, const char *text, ptrdiff_t bytes, bool special
 
 // Give the tokens of a text, which is UTF-8, in memory that the caller frees, and return how many there are. `special`:
 // texts of special tokens are these tokens. `begin`: the tokens that begin a text come first. -1: memory is short;
-// -2: the text has a character without a token, of a tokenizer of characters.
+// -2 - i: the character at byte i has no token, of a tokenizer of characters.
 static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_t bytes, bool special, bool begin,
                                   int32_t **tokens)
 {
-    Encoding e = {.t = t, .stranger = -1};
+    Encoding e = {.t = t};
     bool is_done = tokens_room(&e, bytes / 3 + 16);
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
@@ -408,10 +408,10 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
     free(e.path.at);
     free(e.seen);
     free(e.made);
-    if (!is_done || e.stranger >= 0) {
+    if (!is_done || e.stranger != NULL) {
         free(e.tokens);
         *tokens = NULL;
-        return is_done ? -2 : -1;
+        return is_done ? -2 - (e.stranger - text) : -1;
     }
     *tokens = e.tokens;
     return e.count;

@@ -127,6 +127,19 @@ typedef struct {
     const ptrdiff_t *ahead_bytes, *like_bytes;
 } FitTable;
 
+// How texts are read and written: the entry that reads the next tokens, how many a text has at most, and how many
+// different ones there are. In the state lie how many of a text were read, how many it has, and all of these.
+typedef struct {
+    const char *type_name;  // of the iterators that generate
+    int entry;
+    ptrdiff_t context, tokens;
+    bool slides;  // a text goes on behind its context
+    ptrdiff_t place_at, length_at, tokens_at;
+    ptrdiff_t tokenizer_at;  // where in the weights its tables lie; -1: there is none
+    const int *ends;         // the tokens that end an answer
+    int end_count;
+} Text;
+
 // What a module is, and others are not: the runtime walks it.
 typedef struct {
     const char *name, *array_name, *model_name, *model_doc, *info;
@@ -141,6 +154,7 @@ typedef struct {
     int isa_count, threads;
     const Session *session;  // or NULL
     const FitTable *fit_table;  // or NULL
+    const Text *text;           // or NULL
     const Slot *slots;  // NULL where the weights are frozen
     int slot_count;
     const char *tensors;  // the head of a safetensors file of the state: names, types and shapes in JSON

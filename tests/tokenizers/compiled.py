@@ -65,7 +65,7 @@ class Compiled:
         self.packed = ctypes.c_void_p(self.memory.ctypes.data)
 
     def encode(self, text: str | bytes, *, special: bool = True, begin: bool = True) -> list[int]:
-        """The tokens of a text; -1 and -2 are errors."""
+        """The tokens of a text; negative counts are errors."""
         data, found = text.encode() if isinstance(text, str) else text, ctypes.POINTER(ctypes.c_int32)()
         memory = guarded(len(data))
         memory[:] = np.frombuffer(data, np.uint8)

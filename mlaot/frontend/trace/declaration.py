@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mlaot.ir import Graph, Node
+from mlaot.ir.module import Generation
 
 PARAMETERS = "all parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -44,7 +45,7 @@ class Traced:
     ``refusals``: the graph's last output is a number that says which of these is wrong with the inputs, 0 for none.
     ``dicts``: those of ``forward`` and the entries whose outputs are a dict.
     ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``. ``info``: what
-    ``info()`` tells besides.
+    ``info()`` tells besides. ``generation``: how texts are generated, if they are.
     """
 
     graph: Graph
@@ -64,6 +65,7 @@ class Traced:
     file_names: dict[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
+    generation: Generation | None = None
 
     @property
     def declared(self) -> Arrays:

@@ -16,9 +16,11 @@ from mlaot.frontend.trace.impure import watched
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.tensor import Held, Parameter, Tensor
+from mlaot.frontend.trace.text import Text
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
+from mlaot.ir.module import Generation
 from mlaot.ir.names import identifier
 
 Function = Callable[..., Any]
@@ -32,6 +34,7 @@ def model(
     optimizer: Optimizer | None = None,
     parameters: Any = None,
     learning_rate: float = 0.1,
+    text: Text | None = None,
 ) -> Any:
     """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
 
@@ -39,11 +42,11 @@ def model(
     a function of the outputs, a tuple's one by one and a dict as a whole, and further annotated inputs; with it the
     module trains ``parameters`` (all it meets, unless given) by ``optimizer``, or by stochastic gradient descent.
     ``parameters`` are a dict of arrays, or any object whose attributes hold ``Parameter``s and ``Buffer``s: their names
-    are paths of attributes.
+    are paths of attributes. With a ``text`` the module generates texts.
     """
     if function is None:
-        return lambda f: Model(f, loss, optimizer, parameters, learning_rate)
-    return Model(function, loss, optimizer, parameters, learning_rate)
+        return lambda f: Model(f, loss, optimizer, parameters, learning_rate, text)
+    return Model(function, loss, optimizer, parameters, learning_rate, text)
 
 
 class Model(Declaration):
@@ -51,6 +54,7 @@ class Model(Declaration):
 
     function: Function
     entries: dict[str, Function]
+    text: Text | None
 
     def __init__(
         self,
@@ -59,21 +63,26 @@ class Model(Declaration):
         optimizer: Optimizer | None,
         parameters: Any,
         learning_rate: float,
+        text: Text | None,
     ) -> None:
         entries: dict[str, Function] = {}
         _check_options(function, loss, optimizer, learning_rate)
 
         def trace() -> Traced:
             with located(function), watched():
-                return _trace(function, loss, optimizer, parameters, learning_rate, entries)
+                return _trace(function, loss, optimizer, parameters, learning_rate, entries, text)
 
         super().__init__(trace, place_of(function))
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "entries", entries)
+        object.__setattr__(self, "text", text)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         with draws.entry():
-            return self.function(*args, **options)
+            found = self.function(*args, **options)
+        if self.text is not None and self.text.entry == "forward":
+            self.text.advance(*map(np.asarray, (*args, *options.values())))
+        return found
 
     def entry(self, function: Function) -> Function:
         """Mark a further function of the module, over the same parameters and buffers."""
@@ -115,18 +124,19 @@ def _trace(
     parameters: Any,
     learning_rate: float,
     entries: Mapping[str, Function],
+    text: Text | None,
 ) -> Traced:
     declared = _walk(parameters)
     held: dict[str, Held] = {}
-    graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held)
+    graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held, text)
     trained = None
     if loss is not None:
         with training():
-            trained, *_ = _model_graph(function, loss, declared, held)
+            trained, *_ = _model_graph(function, loss, declared, held, text)
         if str(trained) == str(graph):
             trained = None
     dicts = {"forward"} if is_dict else set[str]()
-    further = {name: _entry_graph(name, f, declared, held, dicts) for name, f in entries.items()}
+    further = {name: _entry_graph(name, f, declared, held, dicts, text) for name, f in entries.items()}
     graphs = [graph, *([trained] if trained else []), *further.values()]
     per_example = not _named_dims(graph)
     _check_writes(function, graphs, per_example)
@@ -147,7 +157,15 @@ def _trace(
         docs={name: _summary(f) for name, f in {"forward": function, **entries}.items()},
         taps=taps,
         dicts=frozenset(dicts),
+        generation=None if text is None else _generation(text, {"forward": graph, **further}),
     )
+
+
+def _generation(text: Text, graphs: Mapping[str, Graph]) -> Generation:
+    """Return how the module generates texts; refuse an entry that there is not."""
+    if text.entry not in graphs:
+        raise MlaotError(f"Text: entry: the model has {', '.join(graphs)}, got {text.entry!r}")
+    return text.facts(graphs[text.entry])
 
 
 def _summary(function: Function) -> str:
@@ -171,7 +189,11 @@ def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> No
 
 
 def _model_graph(
-    function: Function, loss: Function | None, declared: Mapping[str, Held], held: dict[str, Held]
+    function: Function,
+    loss: Function | None,
+    declared: Mapping[str, Held],
+    held: dict[str, Held],
+    text: Text | None,
 ) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
     """Trace a model and its loss: the graph, the arguments' names, what it taps, and whether it returns a dict."""
     trace = _root("model", declared, held)
@@ -189,18 +211,28 @@ def _model_graph(
         if loss is not None:
             results = outputs if isinstance(outputs, tuple) else (outputs,)
             graph.outputs["loss"] = _loss_node(graph, loss(*results, *_arguments(graph, loss, len(results))))
+        if text is not None and text.entry == "forward":
+            text.advance(*arguments)
         _finish(trace)
     names = tuple(argument.node.attrs["name"] for argument in arguments)
     return graph, names, {tap.name: node for tap, node in taps.items()}, isinstance(outputs, Mapping)
 
 
 def _entry_graph(
-    name: str, function: Function, declared: Mapping[str, Held], held: dict[str, Held], dicts: set[str]
+    name: str,
+    function: Function,
+    declared: Mapping[str, Held],
+    held: dict[str, Held],
+    dicts: set[str],
+    text: Text | None,
 ) -> Graph:
     """Trace a further function; its name joins ``dicts`` where it returns a dict."""
     trace = _root(name, declared, held)
     with located(function), tracing(trace):
-        outputs = function(*_arguments(trace.graph, function, 0))
+        arguments = _arguments(trace.graph, function, 0)
+        outputs = function(*arguments)
+        if text is not None and text.entry == name:
+            text.advance(*arguments)
         if outputs is not None:
             for key, value in _named(outputs).items():
                 trace.graph.outputs[key] = _output(key, value)

@@ -1,0 +1,75 @@
+"""What a model reads and writes on: a text of tokens, which its buffers hold as far as it has been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.trace.promotion import apply
+from mlaot.frontend.trace.protocols import is_traced
+from mlaot.frontend.trace.tensor import Buffer, Tensor
+from mlaot.ir import Graph
+from mlaot.ir.module import Generation
+from mlaot.ir.types import f32, i64
+from mlaot.ops import structure as st
+from mlaot.tokenizers.packing import pack
+from mlaot.tokenizers.tokenizer import Tokenizer
+
+
+class Text:
+    """Text of at most ``context`` tokens, which ``@mlaot.model(text=...)`` lets its function read on and on.
+
+    The function, or the entry of the model that is named here, takes the next tokens, ``i64[n]`` with an open dim, and
+    returns the scores ``f32[tokens]`` of all that may follow the last of them. ``place`` tells it how many were read
+    before; what it wants to know of these it keeps in buffers of its own. The module has ``generate`` then.
+
+    With a ``tokenizer`` prompts and answers are strings. Tokens among ``ends`` (by default the tokenizer's) end an
+    answer. A text that ``slides`` goes on behind its context: the latter half of it is read anew, as a text of its own.
+    """
+
+    def __init__(
+        self,
+        context: int,
+        tokenizer: Tokenizer | None = None,
+        *,
+        slides: bool = False,
+        ends: Iterable[int] | None = None,
+        entry: str = "forward",
+    ) -> None:
+        if not isinstance(context, int) or not 2 <= context < 2**31:
+            raise MlaotError(f"Text: context: expected a number of tokens from 2 to 2**31 - 1, got {context!r}")
+        self.context, self.tokenizer, self.slides, self.entry = context, tokenizer, slides, entry
+        self.ends = tuple((() if tokenizer is None else tokenizer.end) if ends is None else ends)
+        self.place = Buffer(np.array(0), "place")
+        self.length = Buffer(np.array(0), "length")  # behind the place lie tokens that are to be read first
+        self.tokens = Buffer(np.zeros(context, np.int32), "text")
+
+    def advance(self, *inputs: Any) -> None:
+        """Note the tokens that the function has read, at its end."""
+        if len(inputs) != 1 or len(inputs[0].shape) != 1:
+            raise MlaotError(f"{self.entry} reads a text: expected it to take tokens i64[n] and nothing else")
+        (tokens,), (count,) = inputs, inputs[0].shape
+        steps = Tensor(apply(st.iota, shape=(count,), axis=0, dtype=i64)) if is_traced(tokens) else np.arange(count)
+        self.tokens.assign(self.tokens.at[self.place + steps].set(tokens))
+        self.place.assign(self.place + count)
+        self.length.assign(self.place)
+
+    def facts(self, graph: Graph) -> Generation:
+        """Return what the module has to know of its texts; refuse a ``graph`` that does not read one."""
+        who = f"{self.entry} reads a text: expected it to"
+        inputs = [node.type for node in graph.inputs.values() if not node.attrs.get("parameter")]
+        if [(t.dtype, [isinstance(d, int) for d in t.shape]) for t in inputs] != [(i64, [False])]:
+            got = ", ".join(map(str, inputs)) or "nothing"
+            raise MlaotError(f"{who} take tokens mlaot.i64[n] and nothing else, with n = mlaot.dim('n'), got {got}")
+        outputs = [node.find().type for node in graph.outputs.values()]
+        if [(t.dtype, [isinstance(d, int) for d in t.shape]) for t in outputs] != [(f32, [True])]:
+            got = ", ".join(map(str, outputs)) or "nothing"
+            raise MlaotError(f"{who} return scores f32[tokens] of what may follow, and nothing else, got {got}")
+        count = int(str(outputs[0].shape[0]))
+        if self.ends and not 0 <= min(self.ends) <= max(self.ends) < count:
+            raise MlaotError(f"Text: ends: expected tokens from 0 to {count - 1}, got {list(self.ends)}")
+        packed = b"" if self.tokenizer is None else pack(self.tokenizer)
+        return Generation(self.entry, self.context, count, self.slides, self.ends, packed)

@@ -1,0 +1,197 @@
+// ------------------------------------------------------------------------------------------------------------- sample
+// Which token follows, by the scores of all: the same one on every platform, since no sum here is of rounded numbers.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/types.h"
+
+#if HAS_TEXT
+// How an answer is drawn; a top_k of 0 takes all tokens.
+typedef struct {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k;
+    uint64_t seed;
+} Sampling;
+
+enum { WHOLE = 2147483527 };  // the weight of the likeliest token, about 2^31
+
+// What may follow: its score, and its weight beside the likeliest.
+typedef struct {
+    float score;
+    uint32_t weight;
+    int32_t token;
+} Candidate;
+
+// A number that depends on a seed and on how many were drawn before (SplitMix64: Steele, Lea and Flood 2014).
+static uint64_t random_bits(uint64_t seed, uint64_t drawn)
+{
+    uint64_t z = seed + (drawn + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+// About 2^31 times 2^-x. The fraction of x has 31 bits; a polynomial of its interval is off by 1e-7.
+static uint32_t weight_of(double x)
+{
+    if (!(x < 32.0)) {  // or not a number
+        return 0;
+    }
+    static const int64_t FACTORS[] = {-2033403, 19776564, -118751808, 515780381, -1488513547, WHOLE};
+    const int64_t fixed = (int64_t)(x * 2147483648.0), fraction = fixed & 0x7fffffff;
+    int64_t value = FACTORS[0];
+    for (int k = 1; k < 6; k++) {
+        value = FACTORS[k] + value * fraction / 2147483648;
+    }
+    return (uint32_t)(value >> (fixed >> 31));
+}
+
+// Whether one comes before another: the likelier one, of equals the first token.
+static bool is_likelier(const Candidate *a, const Candidate *b)
+{
+    return a->score > b->score || (a->score == b->score && a->token < b->token);
+}
+
+// Let the candidate at a place of a heap sink to where those below it come later; with `last`, those that come before.
+static void sink(Candidate *heap, ptrdiff_t count, ptrdiff_t place, bool last)
+{
+    const Candidate own = heap[place];
+    for (ptrdiff_t child; (child = 2 * place + 1) < count; place = child) {
+        if (child + 1 < count && is_likelier(&heap[child + 1], &heap[child]) != last) {
+            child++;
+        }
+        if (is_likelier(&heap[child], &own) == last) {
+            break;
+        }
+        heap[place] = heap[child];
+    }
+    heap[place] = own;
+}
+
+static void make_heap(Candidate *heap, ptrdiff_t count, bool last)
+{
+    for (ptrdiff_t place = count / 2; place-- > 0;) {
+        sink(heap, count, place, last);
+    }
+}
+
+// Put the likeliest k of all tokens into `kept`; how many these are.
+static ptrdiff_t keep_likeliest(const float *scores, ptrdiff_t count, int64_t k, Candidate *kept)
+{
+    const ptrdiff_t most = k > 0 && k < count ? (ptrdiff_t)k : count;
+    for (ptrdiff_t i = 0; i < most; i++) {
+        kept[i] = (Candidate){scores[i], 0, (int32_t)i};
+    }
+    if (most == count) {
+        return count;
+    }
+    make_heap(kept, most, true);
+    for (ptrdiff_t i = most; i < count; i++) {
+        if (scores[i] > kept->score) {
+            *kept = (Candidate){scores[i], 0, (int32_t)i};
+            sink(kept, most, 0, true);
+        }
+    }
+    return most;
+}
+
+// Keep the fewest that together have a share of the total; how many these are, and their total.
+static ptrdiff_t keep_share(Candidate *kept, ptrdiff_t count, double share, uint64_t *total)
+{
+    // What weighs less than an equal part of the rest is not among them: it could be left out and the share be reached.
+    const uint64_t wanted = (uint64_t)((double)*total * share), least = (*total - wanted) / (uint64_t)count;
+    ptrdiff_t heavy = 0;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        if (kept[i].weight >= least) {
+            kept[heavy++] = kept[i];
+        }
+    }
+    make_heap(kept, heavy, false);
+    uint64_t sum = 0;
+    ptrdiff_t left = heavy;
+    do {
+        const Candidate next = *kept;
+        sum += next.weight;
+        *kept = kept[--left];
+        sink(kept, left, 0, false);
+        kept[left] = next;
+    } while (left > 0 && sum < wanted);
+    memmove(kept, kept + left, (size_t)(heavy - left) * sizeof *kept);
+    *total = sum;
+    return heavy - left;
+}
+
+// Make the tokens of a text less likely (Keskar et al. 2019, section 4.1), each once.
+static void penalize(float *scores, double penalty, const int32_t *text, ptrdiff_t length, Candidate *room)
+{
+    for (ptrdiff_t i = 0; i < length; i++) {
+        room[text[i]].weight = 1;
+    }
+    for (ptrdiff_t i = 0; i < length; i++) {
+        if (room[text[i]].weight == 1) {
+            float *score = &scores[text[i]];
+            *score = (float)(*score > 0 ? *score / penalty : *score * penalty);
+            room[text[i]].weight = 0;
+        }
+    }
+}
+
+// The first of the likeliest tokens, or one whose score is not a number.
+static ptrdiff_t likeliest(const float *scores, ptrdiff_t count)
+{
+    ptrdiff_t best = 0;
+    for (ptrdiff_t i = 1; i < count; i++) {
+        best = scores[best] == scores[best] && !(scores[i] <= scores[best]) ? i : best;
+    }
+    return best;
+}
+
+// Choose what follows a text; -1 where a score is not a number, or the highest is infinite. `room` has as many places
+// as there are scores, which are changed.
+static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, const int32_t *text, ptrdiff_t length,
+                        uint64_t drawn, Candidate *room)
+{
+    if (how->repetition_penalty != 1) {
+        penalize(scores, how->repetition_penalty, text, length, room);
+    }
+    const ptrdiff_t first = likeliest(scores, count);
+    const double best = scores[first];
+    if (!(best - best == 0)) {
+        return -1;
+    }
+    if (how->temperature == 0) {
+        return first;
+    }
+    ptrdiff_t kept = keep_likeliest(scores, count, how->top_k, room);
+    const double scale = 1.4426950408889634 / how->temperature;  // 1 / log 2
+    uint64_t total = 0;
+    for (ptrdiff_t i = 0; i < kept; i++) {
+        const double distance = best - (double)room[i].score;
+        room[i].weight = weight_of(distance == 0 ? 0 : distance * scale);
+        total += room[i].weight;
+    }
+    if (how->top_p < 1) {
+        kept = keep_share(room, kept, how->top_p, &total);
+    }
+    if (how->min_p > 0) {
+        const double least = how->min_p * WHOLE;
+        total = 0;
+        for (ptrdiff_t i = 0; i < kept; i++) {
+            room[i].weight = room[i].weight < least ? 0 : room[i].weight;
+            total += room[i].weight;
+        }
+    }
+    uint64_t at = (uint64_t)((int128)random_bits(how->seed, drawn) * (int128)total >> 64);
+    for (ptrdiff_t i = 0; i < kept; i++) {
+        if (at < room[i].weight) {
+            return room[i].token;
+        }
+        at -= room[i].weight;
+    }
+    return first;
+}
+#endif

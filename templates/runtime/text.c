@@ -1,0 +1,92 @@
+// --------------------------------------------------------------------------------------------------------------- text
+// The text of a Model: its tokens, and how the entry reads them.
+#pragma once
+
+#include "runtime/model.c"
+#include "runtime/sample.c"
+
+#if HAS_TEXT
+// What the state keeps of a text: how many of its tokens were read, how many it has, and all of these.
+typedef struct {
+    int64_t *place, *length;
+    int32_t *tokens;
+} Page;
+
+static Page page_of(const Model *self)
+{
+    const Text *text = TABLE_OF(self)->text;
+    return (Page){
+        (int64_t *)(void *)(self->state + text->place_at),
+        (int64_t *)(void *)(self->state + text->length_at),
+        (int32_t *)(void *)(self->state + text->tokens_at),
+    };
+}
+
+// Whether a page is as we left it: its buffers are anybody's.
+static bool is_whole(const Page *page, const Text *text)
+{
+    if (*page->place < 0 || *page->place > *page->length || *page->length > text->context) {
+        return false;
+    }
+    for (int64_t i = 0; i < *page->length; i++) {
+        if (page->tokens[i] < 0 || page->tokens[i] >= text->tokens) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static PyObject *refuse_page(const char *function)
+{
+    return PyErr_Format(PyExc_ValueError, "%s: the buffers place, length and text do not describe a text; rewind(0)"
+                        " begins a new one", function);
+}
+
+// Put a token behind a page, which has room or slides: then its latter half is all that is kept, to be read anew.
+static void append_token(const Page *page, const Text *text, int32_t token)
+{
+    if (*page->length == text->context) {
+        const ptrdiff_t kept = text->context / 2;
+        memmove(page->tokens, page->tokens + text->context - kept, (size_t)kept * sizeof *page->tokens);
+        *page->length = kept;
+        *page->place = 0;
+    }
+    page->tokens[(*page->length)++] = token;
+}
+
+// Read what has not been read, or the last token once more, for the scores of what follows; with the lock of the state.
+// `room` has a place for each token of a text. -1 where memory is short.
+static int read_page(Model *self, const Page *page, int64_t *room, float *scores)
+{
+    const Text *text = TABLE_OF(self)->text;
+    const Entry *entry = &TABLE_OF(self)->entries[text->entry];
+    if (*page->place == *page->length) {
+        --*page->place;
+    }
+    const ptrdiff_t count = (ptrdiff_t)(*page->length - *page->place);
+    for (ptrdiff_t i = 0; i < count; i++) {
+        room[i] = page->tokens[*page->place + i];
+    }
+    ptrdiff_t dim[DIMS];
+    for (int k = 0; k < DIMS; k++) {
+        dim[k] = 1;
+    }
+    dim[-1 - entry->ports[0].shape[0]] = count;
+    const int128 bytes = entry->workspace(dim);
+    if (bytes > MAX_BYTES) {
+        return -1;
+    }
+    Workspace *workspace = workspace_lease(self, (ptrdiff_t)bytes);
+    if (workspace == NULL) {
+        return -1;
+    }
+    char *p[MAX_INPUTS + MAX_OUTPUTS + 4] = {(char *)room, (char *)scores};
+    char **rest = p + behind_ports(entry);
+    rest[0] = self->state;
+    rest[1] = (char *)weights_at(self, 0);
+    rest[2] = workspace->memory;
+    run_kernel(self, entry, 0, entry->work(dim), p, dim);
+    workspace_return(self, workspace);
+    return 0;
+}
+#endif
