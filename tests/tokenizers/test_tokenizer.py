@@ -87,14 +87,14 @@ HOSTILE = (
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_long_texts_take_no_longer(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str) -> None:
-    """A long text of one kind takes time in proportion: a second would be a million times the square."""
+    """A long text of one kind takes time in proportion, some milliseconds; its square would be a minute."""
     size = 1 << 18
     text = unit * (size // len(unit.encode()))
     for name, _, compiled in all_cases:
         if name != "characters":
             begun = time.process_time()
             compiled.encode(text)
-            assert time.process_time() - begun < 1.5, name
+            assert time.process_time() - begun < 10, name
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
