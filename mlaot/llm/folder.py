@@ -12,7 +12,9 @@ import numpy as np
 from mlaot.checked_json import read_json
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.files import read
+from mlaot.llm import rotary
 from mlaot.llm.decoder import Config
+from mlaot.llm.facts import Facts
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -28,39 +30,14 @@ GPT2 = {
     **{"embedding": "wte", "positions": "wpe", "norm": "ln_f", "norm1": "ln_1", "norm2": "ln_2"},
     **{"attended": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"},
 }
+WAVES = ("default", "linear", "llama3", "yarn")  # the kinds of rotary positions (rotary.py)
 ATTENTION = frozenset({"query", "key", "value"})
-
-
-class Facts:
-    """The entries of ``config.json``; those that are missing or of another kind are errors that name them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.entries: dict[str, Any] = read_json(path, dict, str(path))
-
-    def take(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return an entry; one that is missing or null is the default, and without a default an error."""
-        value = self.entries.get(name)
-        return self.checked(name, default if value is None else value, kind)
-
-    def checked(self, name: str, value: Any, kind: type) -> Any:
-        """Return the value of an entry, whole numbers as floats where these are expected; refuse another kind."""
-        if kind is float and type(value) is int and abs(value) < 2**53:
-            value = float(value)
-        if type(value) is not kind:
-            got = "nothing" if value is None else repr(value)
-            raise MlaotError(f"{self.path}: {name}: expected {kind.__name__}, got {got}")
-        return value
-
-    def refuse(self, name: str, expected: str, *, unless: bool) -> None:
-        """Refuse an entry that says what is not computed here."""
-        if not unless:
-            raise MlaotError(f"{self.path}: {name}: expected {expected}, got {self.entries.get(name)!r}")
 
 
 def read_folder(path: Path) -> tuple[Config, Tensors]:
     """Return what a folder's model is, and its weights by the names of ``Config.shapes``, in float32."""
-    facts = Facts(path / "config.json")
+    file = path / "config.json"
+    facts = Facts(file, read_json(file, dict, str(file)))
     kind = facts.take("model_type", str)
     if kind not in FAMILIES:
         raise MlaotError(f"{facts.path}: model_type: expected one of {', '.join(sorted(FAMILIES))}, got {kind!r}")
@@ -113,12 +90,8 @@ def _llama_config(facts: Facts) -> Config:
     context, window = facts.take("max_position_embeddings", int), facts.entries.get("sliding_window")
     if isinstance(window, int) and facts.take("use_sliding_window", bool, default=kind == "mistral"):
         context = min(context, window)  # within a window nothing slides
-    theta = facts.take("rope_theta", float, default=10000.0)
-    for name in ("rope_scaling", "rope_parameters"):
-        entry = facts.take(name, dict, default={})
-        waves = entry.get("rope_type", entry.get("type", "default"))
-        facts.refuse(name, "waves of the type 'default'", unless=waves == "default")
-        theta = facts.checked("rope_theta", entry.get("rope_theta", theta), float)
+    size = facts.take("head_dim", int, default=width // max(heads, 1))
+    waves, magnitude = _rotary(facts, size)
     biased = kind == "qwen2" or facts.take("attention_bias", bool, default=False)
     biases = ATTENTION if biased else frozenset()
     if biased and kind != "qwen2":
@@ -131,16 +104,53 @@ def _llama_config(facts: Facts) -> Config:
         layers=facts.take("num_hidden_layers", int),
         heads=heads,
         groups=facts.take("num_key_value_heads", int, default=heads),
-        size=facts.take("head_dim", int, default=width // max(heads, 1)),
+        size=size,
         hidden=facts.take("intermediate_size", int),
         context=context,
         epsilon=facts.take("rms_norm_eps", float, default=1e-6),
-        theta=theta,
+        waves=waves,
+        magnitude=magnitude,
         activation=_activation(facts, "hidden_act", "silu"),
         tied=facts.take("tie_word_embeddings", bool, default=False),
         normalizes_heads=kind == "qwen3",
         biases=biases,
     )
+
+
+def _rotary(facts: Facts, size: int) -> tuple[tuple[float, ...], float]:
+    """Return the waves of rotary positions, and the scale of what was turned."""
+    name = "rope_scaling" if facts.entries.get("rope_scaling") else "rope_parameters"
+    own = facts.within(name)
+    kind = own.entries.get("rope_type", own.entries.get("type", "default"))
+    facts.refuse(name, f"waves of the type {', '.join(WAVES)}", unless=kind in WAVES)
+    base = own.take("rope_theta", float, default=facts.take("rope_theta", float, default=10000.0))
+    part = own.take("partial_rotary_factor", float, default=facts.take("partial_rotary_factor", float, default=1.0))
+    turned = int(min(size, rotary.MOST + 1) * part) if 0 < part <= 1 else 0
+    facts.refuse(name, f"a part of {size} numbers of a head that turn, got {part}", unless=turned > 0)
+    waves, magnitude = rotary.plain(base, turned), 1.0
+    if kind == "linear":
+        waves = rotary.linear(waves, own.take("factor", float))
+    elif kind != "default":
+        context = facts.take("max_position_embeddings", float)
+        original = own.take("original_max_position_embeddings", float, default=context)
+        original = facts.take("original_max_position_embeddings", float, default=original)
+        facts.refuse(name, "an original context of some tokens", unless=original > 0)
+        if kind == "llama3":
+            low, high = (own.take(f"{end}_freq_factor", float) for end in ("low", "high"))
+            waves = rotary.llama3(waves, own.take("factor", float), low, high, original)
+        else:
+            waves, magnitude = _yarn(own, waves, base, own.take("factor", float, default=context / original), original)
+    return tuple(waves.tolist()), magnitude
+
+
+def _yarn(own: Facts, waves: rotary.Waves, base: float, factor: float, original: float) -> tuple[rotary.Waves, float]:
+    """Return the waves and the scale of YaRN; entries that are 0 count as missing."""
+    fast, slow = (own.take(name, float, default=0.0) for name in ("beta_fast", "beta_slow"))
+    whole = own.take("truncate", bool, default=True)
+    weights = [own.take(name, float, default=0.0) for name in ("mscale", "mscale_all_dim")]
+    above, below = (rotary.magnitude(factor, weight) for weight in (weights if all(weights) else (1.0, 0.0)))
+    magnitude = own.take("attention_factor", float, default=above / below if below else 0.0)
+    return rotary.yarn(waves, base, factor, original, fast or 32.0, slow or 1.0, whole=whole), magnitude
 
 
 def _llama_tensor(name: str) -> str:
@@ -166,7 +176,6 @@ def _gpt2_config(facts: Facts) -> Config:
         hidden=facts.take("n_inner", int, default=4 * width),
         context=facts.take("n_positions", int),
         epsilon=facts.take("layer_norm_epsilon", float, default=1e-5),
-        theta=None,
         activation=_activation(facts, "activation_function", "gelu_new"),
         by_root_mean_square=False,
         gated=False,

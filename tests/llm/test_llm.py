@@ -153,7 +153,10 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
         "expected heads of queries in equal groups for 3 of keys, got 2",
     ),
     "odd": (with_(head_dim=3), "expected heads of an even size, got 3"),
-    "waves": (with_(rope_scaling={"rope_type": "yarn"}), "rope_scaling: expected waves of the type 'default', got {"),
+    "waves": (
+        with_(rope_scaling={"rope_type": "dynamic"}),
+        "rope_scaling: expected waves of the type default, linear, llama3, yarn, got {'rope_type': 'dynamic'}",
+    ),
     "waves of a list": (with_(rope_scaling=[1]), "config.json: rope_scaling: expected dict, got [1]"),
     "a base of 0": (
         with_(rope_parameters=None, rope_theta=0.0),
