@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def _yarn(own: Facts, waves: rotary.Waves, base: float, factor: float, original:
     whole = own.take("truncate", bool, default=True)
     weights = [own.take(name, float, default=0.0) for name in ("mscale", "mscale_all_dim")]
     above, below = (rotary.magnitude(factor, weight) for weight in (weights if all(weights) else (1.0, 0.0)))
-    magnitude = own.take("attention_factor", float, default=above / below if below else 0.0)
+    magnitude = own.take("attention_factor", float, default=above / below if below else inf)
     return rotary.yarn(waves, base, factor, original, fast or 32.0, slow or 1.0, whole=whole), magnitude
 
 

@@ -49,11 +49,5 @@ def read_checkpoint(path: Path) -> tuple[Config, dict[str, Array]]:
         weights[name] = numbers[place : place + count].reshape(shapes[name]).astype(np.float32)
         place += count
     for name in [f"blocks.{i}.{part}.weight" for part in ("query", "key") for i in range(layers)]:
-        weights[name] = _half_apart(weights[name], size)
+        weights[name] = rotary.half_apart(weights[name], size, size // 2)
     return config, weights
-
-
-def _half_apart(weight: Array, size: int) -> Array:
-    """Move the rows of a head so that pairs that turn together, which are neighbours, lie half a head apart."""
-    rows, width = weight.shape
-    return weight.reshape(rows // size, size // 2, 2, width).swapaxes(1, 2).reshape(rows, width)

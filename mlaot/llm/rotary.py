@@ -24,8 +24,8 @@ def plain(base: float, turned: int) -> Waves:
 
 
 @np.errstate(all="ignore")
-def linear(waves: Waves, factor: float) -> Waves:
-    """Turn every pair more slowly."""
+def linear(waves: Waves, factor: float | Waves) -> Waves:
+    """Turn every pair more slowly, by one factor or by its own."""
     return waves / factor
 
 
@@ -34,7 +34,7 @@ def llama3(waves: Waves, factor: float, low: float, high: float, original: float
     """Turn those more slowly that turn less than ``low`` times in the original context, and others by degrees."""
     turns = original * waves / (2 * pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
-    return (1 - kept) * waves / factor + kept * waves
+    return linear(waves, factor) * (1 - kept) + waves * kept
 
 
 @np.errstate(all="ignore")
@@ -50,11 +50,19 @@ def yarn(
     if whole:
         first, last = np.floor(first), np.ceil(last)
     first, last = np.maximum(first, 0), np.minimum(last, turned - 1)
-    kept: Waves = 1 - np.clip((np.arange(len(waves)) - first) / np.maximum(last - first, 0.001), 0, 1)
-    return (1 - kept) * waves / factor + kept * waves
+    kept = 1 - np.clip((np.arange(len(waves)) - first) / np.maximum(last - first, 0.001), 0, 1)
+    rescaled: Waves = linear(waves, factor) * (1 - kept) + waves * kept
+    return rescaled
 
 
 @np.errstate(all="ignore")
 def magnitude(factor: float, weight: float = 1.0) -> float:
     """Return by how much YaRN scales queries and keys."""
     return float(1 + 0.1 * weight * np.log(factor)) if factor > 1 else 1.0
+
+
+def half_apart(weight: np.ndarray[Any, Any], size: int, pairs: int) -> np.ndarray[Any, Any]:
+    """Move the first rows of heads so that pairs that turn together, which are neighbours, lie half of them apart."""
+    heads = weight.reshape(-1, size, *weight.shape[1:])
+    parts = [heads[:, 0 : 2 * pairs : 2], heads[:, 1 : 2 * pairs : 2], heads[:, 2 * pairs :]]
+    return np.concatenate(parts, axis=1).reshape(weight.shape)

@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_folder_is_said(name: str, tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(
-        MlaotError, match=r"no file or folder none; expected a folder with config.json, or a checkpoint"
+        MlaotError, match=r"no file or folder none; expected a folder with config.json, a GGUF file, or a"
     ):
         llm.load("none")
     with pytest.raises(MlaotError, match=r"cannot read .*config.json: No such file"):

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlaot.errors import MlaotError
 from mlaot.llm.facts import Facts
 from mlaot.llm.folder import FAMILIES
 
