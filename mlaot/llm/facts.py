@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as shortened
+from reprlib import Repr
 from typing import Any
 
 from mlaot.errors import MlaotError
+
+SHORT = Repr()
+SHORT.maxstring = SHORT.maxother = 80
+
+
+def looks(value: object) -> str:
+    """Return how a value looks, in a part of one line, however large it is."""
+    return " ".join(SHORT.repr(value).split())
+
+
+def named(name: str) -> str:
+    """Return a name, or how it looks if it is an odd one."""
+    return name if name.isprintable() and len(name) <= SHORT.maxstring else looks(name)
 
 
 @dataclass(frozen=True)
@@ -32,14 +45,14 @@ class Facts:
         if kind is float and type(value) is int and abs(value) < 2**53:
             value = float(value)
         if type(value) is not kind:
-            got = "nothing" if value is None else shortened(value)
+            got = "nothing" if value is None else looks(value)
             raise MlaotError(f"{self.path}: {self.prefix}{name}: expected {kind.__name__}, got {got}")
         return value
 
     def refuse(self, name: str, expected: str, *, unless: bool) -> None:
         """Refuse an entry that says what is not computed here."""
         if not unless:
-            got = shortened(self.entries.get(name))
+            got = looks(self.entries.get(name))
             raise MlaotError(f"{self.path}: {self.prefix}{name}: expected {expected}, got {got}")
 
     def within(self, name: str) -> Facts:

@@ -11,7 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.llm import rotary
 from mlaot.llm.decoder import Config
-from mlaot.llm.facts import Facts
+from mlaot.llm.facts import Facts, named
 from mlaot.llm.gguf_file import Tensor, read_file
 
 Array = np.ndarray[Any, Any]
@@ -63,11 +63,11 @@ def read_gguf(path: Path) -> tuple[Config, dict[str, Array]]:
     read = {WAVES}
     weights = {name: _weight(path, tensors, name, shape, config, read) for name, shape in config.shapes().items()}
     if unread := sorted(set(tensors) - read):
-        names = ", ".join(unread[:3]) + (", ..." if len(unread) > 3 else "")
+        names = ", ".join(map(named, unread[:3])) + (", ..." if len(unread) > 3 else "")
         raise MlaotError(f"{path}: expected the tensors of a {kind} only, got {names}")
     if kind == "llama":  # pairs that turn are neighbours there
         for name in [name for name in weights if ".query." in name or ".key." in name]:
-            weights[name] = rotary.half_apart(weights[name], config.size, len(config.waves))
+            weights[name] = rotary.half_apart(weights[name], config.size)
     return config, weights
 
 
@@ -109,7 +109,7 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
 def _rotary(facts: Facts, size: int, context: int, divisors: Tensor | None) -> tuple[tuple[float, ...], float]:
     """Return the waves of rotary positions, and the scale of what was turned."""
     turned = facts.take("rope.dimension_count", int, default=size)
-    facts.refuse("rope.dimension_count", f"1 to {size}, the numbers of a head", unless=1 <= turned <= size)
+    facts.refuse("rope.dimension_count", f"{size}, all numbers of a head", unless=turned == size)
     base, scaling = facts.take("rope.freq_base", float, default=10000.0), facts.behind("rope.scaling.")
     old = facts.take("rope.scale_linear", float, default=0.0)
     factor = scaling.take("factor", float, default=old) or 1.0

@@ -18,6 +18,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.llm import blocks
+from mlaot.llm.facts import looks, named
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class _Reader:
         self.path, self.data, self.place = path, data, 0
 
     def error(self, what: str, expected: str, got: object) -> MlaotError:
-        return MlaotError(f"{self.path}: {what}: expected {expected}, got {got}")
+        return MlaotError(f"{self.path}: {named(what)}: expected {expected}, got {got}")
 
     def passed(self, size: int, what: str) -> int:
         """Return the place of the next bytes, and go on behind them."""
@@ -148,7 +149,7 @@ class _Reader:
 def _tensors(reader: _Reader, places: dict[str, tuple[tuple[int, ...], int, int]], alignment: Any) -> dict[str, Tensor]:
     """Return tensors that lie apart from each other within the file."""
     if type(alignment) is not int or alignment < 1 or alignment & alignment - 1:
-        raise reader.error("general.alignment", "a power of two", repr(alignment))
+        raise reader.error("general.alignment", "a power of two", looks(alignment))
     start = -(-reader.place // alignment) * alignment
     found, ends = dict[str, Tensor](), [(0, "")]
     for name, (shape, number, place) in sorted(places.items(), key=lambda item: item[1][2]):
@@ -160,7 +161,9 @@ def _tensors(reader: _Reader, places: dict[str, tuple[tuple[int, ...], int, int]
             raise reader.error(name, f"rows of whole blocks of {kind.numbers} numbers", [*shape])
         count, (end, last) = prod(shape) // kind.numbers, ends[-1]
         if place % alignment or place < end:
-            where = f"a place that is a multiple of {alignment}" + (f" behind {last}, from {end:,} on" if last else "")
+            where = f"a place that is a multiple of {alignment}" + (
+                f" behind {named(last)}, from {end:,} on" if last else ""
+            )
             raise reader.error(name, where, f"{place:,}")
         ends.append((place + count * kind.block.itemsize, name))
         if start + ends[-1][0] > len(reader.data):

@@ -49,5 +49,5 @@ def read_checkpoint(path: Path) -> tuple[Config, dict[str, Array]]:
         weights[name] = numbers[place : place + count].reshape(shapes[name]).astype(np.float32)
         place += count
     for name in [f"blocks.{i}.{part}.weight" for part in ("query", "key") for i in range(layers)]:
-        weights[name] = rotary.half_apart(weights[name], size, size // 2)
+        weights[name] = rotary.half_apart(weights[name], size)
     return config, weights

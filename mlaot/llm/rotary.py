@@ -61,8 +61,6 @@ def magnitude(factor: float, weight: float = 1.0) -> float:
     return float(1 + 0.1 * weight * np.log(factor)) if factor > 1 else 1.0
 
 
-def half_apart(weight: np.ndarray[Any, Any], size: int, pairs: int) -> np.ndarray[Any, Any]:
-    """Move the first rows of heads so that pairs that turn together, which are neighbours, lie half of them apart."""
-    heads = weight.reshape(-1, size, *weight.shape[1:])
-    parts = [heads[:, 0 : 2 * pairs : 2], heads[:, 1 : 2 * pairs : 2], heads[:, 2 * pairs :]]
-    return np.concatenate(parts, axis=1).reshape(weight.shape)
+def half_apart(weight: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Move the rows of heads so that pairs that turn together, which are neighbours, lie half a head apart."""
+    return weight.reshape(-1, size // 2, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
