@@ -6,7 +6,7 @@ length is one call, and so is each token after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -39,9 +39,9 @@ class Config:
 
     ``hidden``: the width between the two layers behind the attention; where they are ``gated``, a third decides how
     much of it goes on. ``waves``: those of rotary positions (``rotary.py``), a pair of numbers of a head each; without
-    any, positions are a table. ``magnitude`` scales what was turned. ``normalizes_heads``: queries and keys are
-    normalized, each head apart. ``tied``: the table of tokens is the last layer, too. ``biases``: parts of a block that
-    have one.
+    any, positions are a table. ``magnitude`` scales what was turned, ``scale`` the numbers of tokens.
+    ``normalizes_heads``: queries and keys are normalized, each head apart. ``tied``: the table of tokens is the last
+    layer, too. ``biases``: parts of a block that have one.
     """
 
     tokens: int
@@ -55,6 +55,7 @@ class Config:
     epsilon: float
     waves: tuple[float, ...] = ()
     magnitude: float = 1.0
+    scale: float = 1.0
     activation: str = "silu"
     by_root_mean_square: bool = True  # else layers are normalized by mean and variance
     gated: bool = True
@@ -96,6 +97,16 @@ class Config:
         found |= {f"norm.{name}": (self.width,) for name in norms}
         return found if self.tied else found | {"head": (self.tokens, self.width)}
 
+    def rows(self, name: str, shape: Shape, fused: Iterable[tuple[str, ...]]) -> tuple[slice, Shape]:
+        """Return which rows of a tensor a weight is, and the shape of all; ``fused``: parts whose tensor is one."""
+        part = name.split(".")[-2] if name.startswith("blocks.") else ""
+        for parts in fused:
+            if part in parts:
+                counts = [self._parts()[other][0] for other in parts]
+                first = sum(counts[: parts.index(part)])
+                return slice(first, first + shape[0]), (sum(counts), *shape[1:])
+        return slice(None), shape
+
     def _parts(self) -> dict[str, Shape]:
         """Return the shape of each product of a block."""
         rows, keys = self.heads * self.size, self.groups * self.size
@@ -120,6 +131,8 @@ class Decoder:
         config, weights = self.config, self.weights
         places = self.place + arange(tokens.shape[0])
         x = take(weights["embedding"], tokens, axis=0)
+        if config.scale != 1:
+            x = x * config.scale
         if not config.waves:
             x = x + take(weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]

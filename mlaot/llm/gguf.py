@@ -1,4 +1,4 @@
-"""GGUF files, as llama.cpp reads them: llamas and Mistrals, Qwen 2 and 3, GPT-2, quantized or not."""
+"""GGUF files, as llama.cpp reads them: GPT-2, Llama and its like, quantized or not."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.llm import rotary
-from mlaot.llm.decoder import Config
+from mlaot.llm.decoder import MOST, Config
 from mlaot.llm.facts import Facts, named
 from mlaot.llm.gguf_file import Tensor, read_file
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Tensor]
-ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3")
+Parts = tuple[str, ...]
+ARCHITECTURES = ("gemma", "gpt2", "llama", "phi3", "qwen2", "qwen3")
 WHOLE = {"embedding": "token_embd", "positions": "position_embd", "norm": "output_norm", "head": "output"}
 PARTS = {
     **{"norm1": "attn_norm", "norm2": "ffn_norm", "query_norm": "attn_q_norm", "key_norm": "attn_k_norm"},
     **{"query": "attn_q", "key": "attn_k", "value": "attn_v", "attended": "attn_output"},
     **{"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"},
 }
-FUSED = ("query", "key", "value")  # the rows of one tensor, in some files
-WAVES = "rope_freqs.weight"
+ATTENTION: Parts = ("query", "key", "value")
+GATED: Parts = ("gate", "up")
+FUSED = {ATTENTION: "attn_qkv", GATED: "ffn_up"}  # parts that are the rows of one tensor, in some files
+FREQUENCIES = "rope_freqs.weight"  # divide the waves, as the next do
+SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"  # for texts within the original context, or not
+SCALED = ("none", "linear", "longrope", "yarn")
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,17 @@ def read_gguf(path: Path) -> tuple[Config, dict[str, Array]]:
     config = _config(facts.behind(f"{kind}."), tensors, kind)
     if problem := config.problem():
         raise MlaotError(f"{path}: {problem}")
-    read = {WAVES}
-    weights = {name: _weight(path, tensors, name, shape, config, read) for name, shape in config.shapes().items()}
+    fused = [ATTENTION] * ("blk.0.attn_qkv.weight" in tensors) + [GATED] * (kind == "phi3")
+    weights, read = dict[str, Array](), {FREQUENCIES, SHORT, LONG}
+    for name, shape in config.shapes().items():
+        tensor = _tensor(name, fused)
+        rows, whole = config.rows(name, shape, fused)
+        found = tensors.get(tensor)
+        if found is None or found.shape != whole:
+            got = "none" if found is None else [*found.shape]
+            raise MlaotError(f"{path}: {tensor}: expected a tensor {[*whole]}, as the entries say, got {got}")
+        weights[name] = found.numbers(rows)
+        read.add(tensor)
     if unread := sorted(set(tensors) - read):
         names = ", ".join(map(named, unread[:3])) + (", ..." if len(unread) > 3 else "")
         raise MlaotError(f"{path}: expected the tensors of a {kind} only, got {names}")
@@ -84,7 +98,9 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
         raise MlaotError(f"{facts.path}: no tensor token_embd.weight, in which each token has a row")
     parts = [part for part, name in PARTS.items() if "norm" not in part and f"blk.0.{name}.bias" in tensors]
     old = kind == "gpt2"
-    waves, magnitude = ((), 1.0) if old else _rotary(facts, size, context, tensors.get(WAVES))
+    if window > 0:
+        context = min(context, window)  # within a window nothing slides
+    waves, magnitude, context = ((), 1.0, context) if old else _rotary(facts, kind, size, context, tensors)
     return Config(
         tokens=table.shape[0],
         width=width,
@@ -93,67 +109,61 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
         groups=facts.take("attention.head_count_kv", int, default=heads),
         size=size,
         hidden=facts.take("feed_forward_length", int),
-        context=min(context, window) if window > 0 else context,  # within a window nothing slides
+        context=context,
         epsilon=facts.take(f"attention.layer_norm_{'' if old else 'rms_'}epsilon", float),
         waves=waves,
         magnitude=magnitude,
-        activation="gelu_tanh" if old else "silu",
+        scale=max(0, min(width, MOST)) ** 0.5 if kind == "gemma" else 1.0,
+        activation="silu" if kind not in ("gemma", "gpt2") else "gelu_tanh",
         by_root_mean_square=not old,
         gated=not old,
         tied="output.weight" not in tensors,
         normalizes_heads=kind == "qwen3",
-        biases=frozenset(parts) | (frozenset(FUSED) if "blk.0.attn_qkv.bias" in tensors else frozenset()),
+        biases=frozenset([*parts, *(ATTENTION if "blk.0.attn_qkv.bias" in tensors else ())]),
     )
 
 
-def _rotary(facts: Facts, size: int, context: int, divisors: Tensor | None) -> tuple[tuple[float, ...], float]:
-    """Return the waves of rotary positions, and the scale of what was turned."""
+def _rotary(facts: Facts, kind: str, size: int, context: int, tensors: Tensors) -> tuple[tuple[float, ...], float, int]:
+    """Return the waves of rotary positions, the scale of what was turned, and the context in which these hold."""
     turned = facts.take("rope.dimension_count", int, default=size)
-    facts.refuse("rope.dimension_count", f"{size}, all numbers of a head", unless=turned == size)
+    whole = turned == size or (kind == "phi3" and 0 < turned < size)
+    facts.refuse("rope.dimension_count", f"{size}, all numbers of a head", unless=whole)
     base, scaling = facts.take("rope.freq_base", float, default=10000.0), facts.behind("rope.scaling.")
     old = facts.take("rope.scale_linear", float, default=0.0)
     factor = scaling.take("factor", float, default=old) or 1.0
-    kind, magnitude = scaling.take("type", str, default="linear"), scaling.take("attn_factor", float, default=1.0)
-    scaling.refuse("type", "none, linear or yarn", unless=kind in ("none", "linear", "yarn"))
+    how, magnitude = scaling.take("type", str, default="linear"), scaling.take("attn_factor", float, default=1.0)
+    scaling.refuse("type", f"one of {', '.join(SCALED)}", unless=how in SCALED)
+    scaling.refuse("type", f"a tensor {SHORT} with longrope", unless=how != "longrope" or SHORT in tensors)
+    original = scaling.take("original_context_length", int, default=context)
     waves = rotary.plain(base, turned)
-    if kind == "linear":
+    if how == "linear":
         waves = rotary.linear(waves, factor)
-    elif kind == "yarn":
-        original = float(scaling.take("original_context_length", int, default=context))
+    elif how == "yarn":
         bounds = [
             scaling.take(f"yarn_beta_{end}", float, default=turns) for end, turns in (("fast", 32.0), ("slow", 1.0))
         ]
         weight = scaling.take("yarn_log_multiplier", float, default=0.0)
         scaling.refuse("yarn_log_multiplier", "0 or more", unless=weight >= 0)
         magnitude *= rotary.magnitude(factor) / rotary.magnitude(factor, weight)
-        waves = rotary.yarn(waves, base, factor, original, *bounds)
-    if divisors is not None:
-        if divisors.shape != waves.shape:
-            wanted = f"{len(waves)} numbers, one for each pair of a head that turns"
-            raise MlaotError(f"{facts.path}: {WAVES}: expected {wanted}, got {[*divisors.shape]}")
-        waves = rotary.linear(waves, divisors.numbers(slice(None)))
-    return tuple(waves.tolist()), magnitude
+        waves = rotary.yarn(waves, base, factor, float(original), *bounds)
+    for name in (FREQUENCIES, SHORT):
+        if (divisors := tensors.get(name)) is not None:
+            if divisors.shape != waves.shape:
+                wanted = f"{len(waves)} numbers, one for each pair of a head that turns"
+                raise MlaotError(f"{facts.path}: {name}: expected {wanted}, got {[*divisors.shape]}")
+            waves = rotary.linear(waves, divisors.numbers(slice(None)))
+            context = min(context, original) if name == SHORT else context
+    return tuple(waves.tolist()), magnitude, context
 
 
-def _weight(path: Path, tensors: Tensors, name: str, shape: tuple[int, ...], config: Config, read: set[str]) -> Array:
-    """Return a weight, and add its tensor to those that were read."""
-    rows, whole = slice(None), shape
-    if name.startswith("blocks."):
-        _, layer, part, what = name.split(".")
-        tensor = f"blk.{layer}.{PARTS[part]}.{what}"
-        if part in FUSED and (fused := f"blk.{layer}.attn_qkv.{what}") in tensors:
-            counts = [count * config.size for count in (config.heads, config.groups, config.groups)]
-            first, tensor, whole = sum(counts[: FUSED.index(part)]), fused, (sum(counts), *shape[1:])
-            rows = slice(first, first + shape[0])
-    else:
+def _tensor(name: str, fused: list[Parts]) -> str:
+    """Return the tensor in which a weight lies."""
+    if not name.startswith("blocks."):
         part, _, what = name.partition(".")
-        tensor = f"{WHOLE[part]}.{what or 'weight'}"
-    found = tensors.get(tensor)
-    if found is None or found.shape != whole:
-        got = "none" if found is None else [*found.shape]
-        raise MlaotError(f"{path}: {tensor}: expected a tensor {[*whole]}, as the entries say, got {got}")
-    read.add(tensor)
-    return found.numbers(rows)
+        return f"{WHOLE[part]}.{what or 'weight'}"
+    _, layer, part, what = name.split(".")
+    own = next((FUSED[parts] for parts in fused if part in parts), PARTS[part])
+    return f"blk.{layer}.{own}.{what}"
 
 
 def read_gguf_tokenizer(path: Path) -> GgufTokenizer:

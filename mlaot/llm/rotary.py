@@ -56,6 +56,12 @@ def yarn(
 
 
 @np.errstate(all="ignore")
+def long_magnitude(factor: float, original: float) -> float:
+    """Return by how much LongRoPE scales queries and keys (Ding et al., 2024)."""
+    return float(np.sqrt(1 + np.log(factor) / np.log(original))) if factor > 1 else 1.0
+
+
+@np.errstate(all="ignore")
 def magnitude(factor: float, weight: float = 1.0) -> float:
     """Return by how much YaRN scales queries and keys."""
     return float(1 + 0.1 * weight * np.log(factor)) if factor > 1 else 1.0

@@ -143,7 +143,10 @@ def with_(**entries: Any) -> Callable[[Model], Any]:
 
 
 MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
-    "kind": (with_(model_type="bert"), "model_type: expected one of gpt2, llama, mistral, qwen2, qwen3, got 'bert'"),
+    "kind": (
+        with_(model_type="bert"),
+        "model_type: expected one of gemma, gpt2, llama, mistral, phi3, qwen2, qwen3, got 'bert'",
+    ),
     "missing": (without("hidden_size"), "config.json: hidden_size: expected int, got nothing"),
     "text": (with_(vocab_size="19"), "vocab_size: expected int, got '19'"),
     "truth": (with_(num_hidden_layers=True), "num_hidden_layers: expected int, got True"),
@@ -155,7 +158,7 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
     "odd": (with_(head_dim=3), "expected heads of an even size, got 3"),
     "waves": (
         with_(rope_scaling={"rope_type": "dynamic"}),
-        "rope_scaling: expected waves of the type default, linear, llama3, yarn, got {'rope_type': 'dynamic'}",
+        "expected waves of the type default, linear, llama3, longrope, yarn, got {'rope_type': 'dynamic'}",
     ),
     "waves of a list": (with_(rope_scaling=[1]), "config.json: rope_scaling: expected dict, got [1]"),
     "a base of 0": (

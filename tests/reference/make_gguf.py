@@ -8,6 +8,7 @@ Needs the packages ``gguf``, ``torch`` and ``transformers``: the first writes th
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from .make_llm import TOKENS
 
 Array = np.ndarray[Any, Any]
 FOLDER = Path(__file__).parent
-MODELS = ("llama", "llama with biases", "linear waves", "llama3's waves", "yarn's waves", "qwen2", "qwen3", "gpt2")
+MODELS = ("llama", "llama with biases", "linear waves", "llama3's waves", "yarn's waves", "qwen2", "qwen3", "gemma")
+MODELS += ("phi3", "phi3 with longrope", "gpt2")
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "Q4_1", "BF16", "Q5_0")
 PIECES = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(10)), "▁a", "b", "▁ab", "ä", "é", "東"]
@@ -59,6 +61,8 @@ def write(config: dict[str, Any], tensors: dict[str, Array], types: dict[str, st
             tensor = permuted(tensor, heads)
         if kind == "llama" and ".k_proj." in name:
             tensor = permuted(tensor, groups)
+        if kind == "gemma" and "norm" in name:
+            tensor = tensor + 1
         if kind == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             tensor = tensor.T
         quantized = Type[(types or {}).get(name, "F32")]
@@ -79,6 +83,16 @@ def add_waves(writer: Any, config: dict[str, Any]) -> None:
         writer.add_key_length(size)
         writer.add_value_length(size)
         writer.add_rope_dimension_count(size)
+    if config["model_type"] == "phi3":
+        size = config["hidden_size"] // config["num_attention_heads"]
+        writer.add_rope_dimension_count(int(size * waves["partial_rotary_factor"]))
+        writer.add_rope_scaling_orig_ctx_len(original := config["original_max_position_embeddings"])
+        writer.add_sliding_window(config["sliding_window"] or 0)
+    if waves["rope_type"] == "longrope":
+        factor = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(factor) / math.log(original)))
+        writer.add_tensor("rope_factors_long.weight", np.array(waves["long_factor"], np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(waves["short_factor"], np.float32))
     if waves["rope_type"] == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(waves["factor"])

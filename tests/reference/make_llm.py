@@ -24,6 +24,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 4.0}
 ONE = {"num_attention_heads": 1, "num_key_value_heads": 1}
 SOON = {"original_max_position_embeddings": 12, "rope_theta": 20.0}  # such that pairs of small heads differ
+LONG = {"rope_type": "longrope", "rope_theta": 20.0, "partial_rotary_factor": 0.75}
+LONG |= {"short_factor": [1.0, 1.25, 2.0], "long_factor": [1.5, 2.5, 4.0]}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**COMMON, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-3}),
     "llama with biases": ("Llama", {**COMMON, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -39,6 +41,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama3's waves": ("Llama", {**COMMON, "head_dim": 8, "rope_parameters": LLAMA3 | SOON}),
     "yarn's waves": ("Qwen2", {**COMMON, **ONE, "rope_parameters": YARN | SOON | {"beta_fast": 4.0}}),
+    "gemma": ("Gemma", {**COMMON, **ONE, "head_dim": 6, "hidden_act": "gelu"}),
+    "phi3": ("Phi3", {**COMMON, "num_key_value_heads": 2, "sliding_window": 9, "pad_token_id": 0}),
+    "phi3 with longrope": (
+        "Phi3",
+        {**COMMON, **ONE, "rope_parameters": LONG, "original_max_position_embeddings": 8, "pad_token_id": 0},
+    ),
     "gpt2": ("GPT2", {**GPT2, "activation_function": "gelu_new"}),
     "gpt2 apart": ("GPT2", {**GPT2, "activation_function": "relu", "n_inner": 5, "tie_word_embeddings": False}),
 }
