@@ -98,7 +98,7 @@ def _llama_config(facts: Facts) -> Config:
         context = min(context, window)  # within a window nothing slides
     size = facts.take("head_dim", int, default=width // max(heads, 1))
     waves, magnitude, context = _rotary(facts, size, context)
-    activation = _activation(facts, "hidden_act", "silu")
+    activation = _activation(facts, "hidden_act", "gelu" if kind == "gemma" else "silu")
     biased = kind == "qwen2" or facts.take("attention_bias", bool, default=False)
     biases = frozenset(ATTENTION if biased else ())
     if biased and kind != "qwen2":
@@ -129,10 +129,12 @@ def _rotary(facts: Facts, size: int, context: int) -> tuple[tuple[float, ...], f
     """Return the waves of rotary positions, the scale of what was turned, and the context in which these hold."""
     name = "rope_scaling" if facts.entries.get("rope_scaling") else "rope_parameters"
     own = facts.within(name)
-    kind = own.entries.get("rope_type", own.entries.get("type", "default"))
+    kind = own.entries.get("rope_type") or own.entries.get("type") or "default"
     if kind in ("su", "yarn") and facts.entries.get("model_type") == "phi3":
         kind = "longrope"  # which had no name yet
     facts.refuse(name, f"waves of the type {', '.join(WAVES)}", unless=kind in WAVES)
+    by_layer = any(isinstance(entry, dict) for entry in own.entries.values())
+    facts.refuse(name, "the same waves in all layers", unless=not by_layer)
     base = own.take("rope_theta", float, default=facts.take("rope_theta", float, default=10000.0))
     part = own.take("partial_rotary_factor", float, default=facts.take("partial_rotary_factor", float, default=1.0))
     turned = int(min(size, rotary.MOST + 1) * part) if 0 < part <= 1 else 0

@@ -66,19 +66,19 @@ def read_gguf(path: Path) -> tuple[Config, dict[str, Array]]:
     if problem := config.problem():
         raise MlaotError(f"{path}: {problem}")
     fused = [ATTENTION] * ("blk.0.attn_qkv.weight" in tensors) + [GATED] * (kind == "phi3")
-    weights, read = dict[str, Array](), {FREQUENCIES, SHORT, LONG}
-    for name, shape in config.shapes().items():
-        tensor = _tensor(name, fused)
-        rows, whole = config.rows(name, shape, fused)
+    shapes = config.shapes()
+    places = {name: _tensor(name, fused) for name in shapes}
+    if unread := sorted(set(tensors) - {*places.values(), FREQUENCIES, SHORT, LONG}):
+        names = ", ".join(map(named, unread[:3])) + (", ..." if len(unread) > 3 else "")
+        raise MlaotError(f"{path}: expected the tensors of a {kind} only, got {names}")
+    weights = dict[str, Array]()
+    for name, tensor in places.items():
+        rows, whole = config.rows(name, shapes[name], fused)
         found = tensors.get(tensor)
         if found is None or found.shape != whole:
             got = "none" if found is None else [*found.shape]
             raise MlaotError(f"{path}: {tensor}: expected a tensor {[*whole]}, as the entries say, got {got}")
         weights[name] = found.numbers(rows)
-        read.add(tensor)
-    if unread := sorted(set(tensors) - read):
-        names = ", ".join(map(named, unread[:3])) + (", ..." if len(unread) > 3 else "")
-        raise MlaotError(f"{path}: expected the tensors of a {kind} only, got {names}")
     if kind == "llama":  # pairs that turn are neighbours there
         for name in [name for name in weights if ".query." in name or ".key." in name]:
             weights[name] = rotary.half_apart(weights[name], config.size)
@@ -98,8 +98,6 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
         raise MlaotError(f"{facts.path}: no tensor token_embd.weight, in which each token has a row")
     parts = [part for part, name in PARTS.items() if "norm" not in part and f"blk.0.{name}.bias" in tensors]
     old = kind == "gpt2"
-    if window > 0:
-        context = min(context, window)  # within a window nothing slides
     waves, magnitude, context = ((), 1.0, context) if old else _rotary(facts, kind, size, context, tensors)
     return Config(
         tokens=table.shape[0],
@@ -109,7 +107,7 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
         groups=facts.take("attention.head_count_kv", int, default=heads),
         size=size,
         hidden=facts.take("feed_forward_length", int),
-        context=context,
+        context=min(context, window) if window > 0 else context,  # within a window nothing slides
         epsilon=facts.take(f"attention.layer_norm_{'' if old else 'rms_'}epsilon", float),
         waves=waves,
         magnitude=magnitude,

@@ -160,6 +160,20 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
         with_(rope_scaling={"rope_type": "dynamic"}),
         "expected waves of the type default, linear, llama3, longrope, yarn, got {'rope_type': 'dynamic'}",
     ),
+    "waves by layer": (
+        with_(rope_scaling={"full_attention": {"rope_type": "default"}}),
+        "rope_scaling: expected the same waves in all layers, got {'full_attention': {'rope_type': 'default'}}",
+    ),
+    "waves without a factor": (
+        with_(rope_scaling={"type": "linear"}),
+        "rope_scaling.factor: expected float, got nothing",
+    ),
+    "a factor of 0": (with_(rope_scaling={"type": "linear", "factor": 0}), "got 0.001 for epsilon, inf to inf for"),
+    "a factor too few": (
+        with_(rope_scaling={"type": "longrope", "short_factor": [1, 2, 3]}),
+        "rope_scaling: expected 2 factors, got",
+    ),
+    "a part of none": (with_(partial_rotary_factor=0.1), "expected a part of 4 numbers of a head that turn, got 0.1"),
     "waves of a list": (with_(rope_scaling=[1]), "config.json: rope_scaling: expected dict, got [1]"),
     "a base of 0": (
         with_(rope_parameters=None, rope_theta=0.0),
