@@ -163,6 +163,33 @@ def test_another_alignment(tmp_path: Path) -> None:
         np.testing.assert_array_equal(others[name], array, err_msg=name)
 
 
+FACTORS = [("rope.scaling.factor", 2.0), ("rope.scale_linear", 2.0), ("rope.scaling.factor", 0.0)]
+
+
+@pytest.mark.parametrize(("entry", "factor"), FACTORS)
+def test_a_factor_of_waves(entry: str, factor: float, tmp_path: Path) -> None:
+    """By its name and by an old one; 0 is none."""
+    entries, tensors = small()
+    (tmp_path / "a").write_bytes(written(entries, tensors))
+    (tmp_path / "b").write_bytes(written({**entries, f"llama.{entry}": factor}, tensors))
+    waves, others = (read_gguf(tmp_path / name)[0].waves for name in "ab")
+    np.testing.assert_allclose(np.array(waves) / (factor or 1.0), others)
+
+
+def test_a_window_leaves_yarn_alone(tmp_path: Path) -> None:
+    """The original context is that of the model, if the file does not say."""
+    entries, tensors = small()
+    entries |= {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0, "llama.rope.freq_base": 20.0}
+    (tmp_path / "a").write_bytes(written(entries, tensors))
+    (tmp_path / "b").write_bytes(written({**entries, "llama.attention.sliding_window": 8}, tensors))
+    (config, _), (other, _) = read_gguf(tmp_path / "a"), read_gguf(tmp_path / "b")
+    assert (config.context, other.context) == (16, 8) and config.waves == other.waves
+    assert config.magnitude == pytest.approx(1 + 0.1 * np.log(4))
+    extra = {"llama.rope.scaling.yarn_log_multiplier": 0.5, "llama.rope.scaling.attn_factor": 2.0}
+    (tmp_path / "c").write_bytes(written({**entries, **extra}, tensors))
+    assert read_gguf(tmp_path / "c")[0].magnitude == pytest.approx(2 * (1 + 0.1 * np.log(4)) / (1 + 0.05 * np.log(4)))
+
+
 Model = tuple[dict[str, Any], dict[str, Tensor]]
 
 

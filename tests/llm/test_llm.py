@@ -118,6 +118,12 @@ def test_a_checkpoint_of_llama2c(tied: bool, tmp_path: Path) -> None:
         read_checkpoint(file)
 
 
+@pytest.mark.parametrize(("name", "context"), [("phi3", 9), ("phi3 with longrope", 8), ("mistral", 16), ("gpt2", 16)])
+def test_a_context_ends_where_a_window_does(name: str, context: int, tmp_path: Path) -> None:
+    """Or where other waves begin."""
+    assert read_folder(write(tmp_path / "model", *model_of(name)))[0].context == context
+
+
 def test_a_project_that_names_a_folder(tmp_path: Path) -> None:
     """``llm = "llama"`` and nothing else; ``dims`` says how long a text may be."""
     write(tmp_path / "llama", *model_of("llama"))
@@ -168,6 +174,7 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
         with_(rope_scaling={"type": "linear"}),
         "rope_scaling.factor: expected float, got nothing",
     ),
+    "a large base": (with_(rope_parameters=None, rope_theta=10**400), "rope_theta: expected float, got 1000000000"),
     "a factor of 0": (with_(rope_scaling={"type": "linear", "factor": 0}), "got 0.001 for epsilon, inf to inf for"),
     "a factor too few": (
         with_(rope_scaling={"type": "longrope", "short_factor": [1, 2, 3]}),
