@@ -8,14 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.declaration import Declaration
 from mlaot.frontend.trace.model import model as declared
 from mlaot.frontend.trace.text import Text
 from mlaot.ir.dims import dim
 from mlaot.ir.types import i64
-from mlaot.llm.decoder import Decoder
+from mlaot.llm.decoder import Config, Decoder
 from mlaot.llm.folder import read_folder
+from mlaot.llm.gguf import read_gguf
+from mlaot.llm.gguf_file import is_gguf
 from mlaot.llm.llama2c import read_checkpoint
 from mlaot.settings import ModelSettings, Settings
 
@@ -23,7 +27,7 @@ CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor it
 
 
 def load(path: str | Path, context: int | None = None) -> Declaration:
-    """Declare a language model: a folder with config.json and safetensors, or a checkpoint of llama2.c.
+    """Declare a language model: a folder with config.json and safetensors, a GGUF file, or a checkpoint of llama2.c.
 
     A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
     those of the model, and no more than 2,048.
@@ -42,12 +46,13 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
 
 def _declare(path: Path, name: str, context: int | None) -> Declaration:
     if not path.exists():
-        raise MlaotError(f"no file or folder {name}; expected a folder with config.json, or a checkpoint of llama2.c")
+        expected = "a folder with config.json, a GGUF file, or a checkpoint of llama2.c"
+        raise MlaotError(f"no file or folder {name}; expected {expected}")
     for file in [path / "config.json", *sorted(path.glob("*.safetensors"))] if path.is_dir() else [path]:
         sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model
-    config, weights = read_folder(path) if path.is_dir() else read_checkpoint(path)
-    if context is not None and not 1 <= context <= config.context:
-        raise MlaotError(f"{name}: context: expected 1 to {config.context:,}, the model's own, got {context}")
+    config, weights = _read(path)
+    if context is not None and not 2 <= context <= config.context:
+        raise MlaotError(f"{name}: context: expected 2 to {config.context:,}, the model's own, got {context}")
     text = Text(context or min(config.context, CONTEXT))
     decoder = Decoder(config, weights, text)
 
@@ -57,3 +62,10 @@ def _declare(path: Path, name: str, context: int | None) -> Declaration:
 
     read.__annotations__ = {"tokens": i64[dim("n")]}
     return Declaration(declared(read, parameters=decoder.weights, text=text).trace, f"{name}: ")
+
+
+def _read(path: Path) -> tuple[Config, Mapping[str, np.ndarray[Any, Any]]]:
+    """Return what a model is, and its weights; a file is what its first bytes say, whatever its name."""
+    if path.is_dir():
+        return read_folder(path)
+    return read_gguf(path) if is_gguf(path) else read_checkpoint(path)

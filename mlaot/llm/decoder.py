@@ -6,9 +6,9 @@ length is one call, and so is each token after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from mlaot.frontend.numpy.creation import arange
 from mlaot.frontend.numpy.indexing import take
 from mlaot.frontend.trace.tensor import Buffer, Parameter
 from mlaot.frontend.trace.text import Text
+from mlaot.llm import rotary
 
 Array = Any  # a NumPy array, or a traced one
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -28,7 +29,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
 }
-MOST, MOST_LAYERS = 2**31 - 1, 10_000  # of anything; the names of a layer's weights are made before any is read
+MOST = 2**31 - 1  # of anything but these; the names of a layer's weights are made before any is read
+MOST_OF = {"layers": 10_000, "size": rotary.MOST}
 NOUNS = {"groups": "heads of keys", "size": "numbers of a head", "hidden": "hidden numbers", "context": "positions"}
 
 
@@ -37,7 +39,8 @@ class Config:
     """What the decoders of GPT-2, Llama and their like differ in.
 
     ``hidden``: the width between the two layers behind the attention; where they are ``gated``, a third decides how
-    much of it goes on. ``theta``: the base of rotary positions (Su et al., 2021), None where positions are a table.
+    much of it goes on. ``waves``: those of rotary positions (``rotary.py``), a pair of numbers of a head each; without
+    any, positions are a table. ``magnitude`` scales what was turned, ``scale`` the numbers of tokens.
     ``normalizes_heads``: queries and keys are normalized, each head apart. ``tied``: the table of tokens is the last
     layer, too. ``biases``: parts of a block that have one.
     """
@@ -51,7 +54,9 @@ class Config:
     hidden: int
     context: int
     epsilon: float
-    theta: float | None
+    waves: tuple[float, ...] = ()
+    magnitude: float = 1.0
+    scale: float = 1.0
     activation: str = "silu"
     by_root_mean_square: bool = True  # else layers are normalized by mean and variance
     gated: bool = True
@@ -62,22 +67,24 @@ class Config:
     def problem(self) -> str:
         """Say what is wrong with the numbers, which come from a file; nothing where all is well."""
         for name in ("tokens", "width", "layers", "heads", "groups", "size", "hidden", "context"):
-            value, most = getattr(self, name), MOST_LAYERS if name == "layers" else MOST
+            value, most = getattr(self, name), MOST_OF.get(name, MOST)
             if not 1 <= value <= most:
                 return f"expected a number of {NOUNS.get(name, name)} from 1 to {most:,}, got {value:,}"
         if self.heads % self.groups:
             return f"expected heads of queries in equal groups for {self.groups} of keys, got {self.heads}"
-        if self.theta is not None and self.size % 2:
-            return f"rotary positions turn pairs of numbers: expected heads of an even size, got {self.size}"
-        if not (isfinite(self.epsilon) and (self.theta is None or (isfinite(self.theta) and self.theta > 0))):
-            return f"expected finite numbers, got {self.epsilon} for epsilon and {self.theta} for theta"
+        if (turned := 2 * len(self.waves)) > self.size:
+            return f"rotary positions turn pairs of {turned} numbers: expected heads of an even size, got {self.size}"
+        if not all(0 <= number < inf for number in (self.epsilon, self.magnitude, *self.waves)):
+            ends = f"{self.waves[0]} to {self.waves[-1]}" if self.waves else "none"
+            numbers = f"{self.epsilon} for epsilon, {ends} for waves of rotary positions and {self.magnitude} for"
+            return f"expected finite numbers, got {numbers} their scale"
         return ""
 
     def shapes(self) -> dict[str, Shape]:
         """Return the shape of each weight by its name."""
         norms = ["weight"] if self.by_root_mean_square else ["weight", "bias"]
         found: dict[str, Shape] = {"embedding": (self.tokens, self.width)}
-        if self.theta is None:
+        if not self.waves:
             found["positions"] = (self.context, self.width)
         for i in range(self.layers):
             block = f"blocks.{i}."
@@ -90,6 +97,16 @@ class Config:
                 found |= {f"{block}{norm}.weight": (self.size,) for norm in ("query_norm", "key_norm")}
         found |= {f"norm.{name}": (self.width,) for name in norms}
         return found if self.tied else found | {"head": (self.tokens, self.width)}
+
+    def rows(self, name: str, shape: Shape, fused: Iterable[tuple[str, ...]]) -> tuple[slice, Shape]:
+        """Return which rows of a tensor a weight is, and the shape of all; ``fused``: parts whose tensor is one."""
+        part = name.split(".")[-2] if name.startswith("blocks.") else ""
+        for parts in fused:
+            if part in parts:
+                counts = [self._parts()[other][0] for other in parts]
+                first = sum(counts[: parts.index(part)])
+                return slice(first, first + shape[0]), (sum(counts), *shape[1:])
+        return slice(None), shape
 
     def _parts(self) -> dict[str, Shape]:
         """Return the shape of each product of a block."""
@@ -114,7 +131,9 @@ class Decoder:
         config, weights = self.config, self.weights
         places = self.text.place + arange(tokens.shape[0])
         x = take(weights["embedding"], tokens, axis=0)
-        if config.theta is None:
+        if config.scale != 1:
+            x = x * config.scale
+        if not config.waves:
             x = x + take(weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]
         seen = np.arange(self.text.context) <= places[:, None]
@@ -155,18 +174,21 @@ class Decoder:
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.config.epsilon)
 
     def _turned(self, x: Array, norm: str, waves: list[Array]) -> Array:
-        """Turn pairs of numbers of heads [count, n, size], half a head apart, by angles that grow with the position."""
+        """Turn pairs of numbers of heads [count, n, size] by angles that grow with the position.
+
+        A pair is as far apart as there are pairs: half a head, where all of its numbers turn.
+        """
         if self.config.normalizes_heads:
             x = F.rms_norm(x, x.shape[-1:], self.weights[f"{norm}.weight"], self.config.epsilon)
         if not waves:
             return x
-        (cosine, sine), half = waves, self.config.size // 2
-        a, b = x[..., :half], x[..., half:]
-        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+        (cosine, sine), half = waves, len(self.config.waves)
+        a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        turned = [a * cosine - b * sine, b * cosine + a * sine]
+        return np.concatenate(turned + [rest] * (2 * half < self.config.size), axis=-1)
 
     def _waves(self) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield cosines and sines [context, size / 2] of rotary positions, if there are such."""
-        if self.config.theta is not None:
-            steps = np.arange(0, self.config.size, 2) / self.config.size
-            angles = np.arange(self.text.context)[:, None] * self.config.theta**-steps
-            yield from (np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
+        """Yield cosines and sines [context, pairs] of rotary positions, if there are such."""
+        if self.config.waves:
+            angles = np.arange(self.text.context)[:, None] * np.array(self.config.waves)
+            yield from ((wave(angles) * self.config.magnitude).astype(np.float32) for wave in (np.cos, np.sin))

@@ -1,9 +1,10 @@
-"""A folder with ``config.json`` and safetensors, as Hugging Face's libraries write it: GPT-2, Llama, Mistral, Qwen."""
+"""A folder with ``config.json`` and safetensors, as Hugging Face's libraries write it: GPT-2, Llama and its like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 from mlaot.checked_json import read_json
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.files import read
-from mlaot.llm.decoder import Config
+from mlaot.llm import rotary
+from mlaot.llm.decoder import MOST, Config
+from mlaot.llm.facts import Facts
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -28,39 +31,17 @@ GPT2 = {
     **{"embedding": "wte", "positions": "wpe", "norm": "ln_f", "norm1": "ln_1", "norm2": "ln_2"},
     **{"attended": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"},
 }
-ATTENTION = frozenset({"query", "key", "value"})
-
-
-class Facts:
-    """The entries of ``config.json``; those that are missing or of another kind are errors that name them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.entries: dict[str, Any] = read_json(path, dict, str(path))
-
-    def take(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return an entry; one that is missing or null is the default, and without a default an error."""
-        value = self.entries.get(name)
-        return self.checked(name, default if value is None else value, kind)
-
-    def checked(self, name: str, value: Any, kind: type) -> Any:
-        """Return the value of an entry, whole numbers as floats where these are expected; refuse another kind."""
-        if kind is float and type(value) is int and abs(value) < 2**53:
-            value = float(value)
-        if type(value) is not kind:
-            got = "nothing" if value is None else repr(value)
-            raise MlaotError(f"{self.path}: {name}: expected {kind.__name__}, got {got}")
-        return value
-
-    def refuse(self, name: str, expected: str, *, unless: bool) -> None:
-        """Refuse an entry that says what is not computed here."""
-        if not unless:
-            raise MlaotError(f"{self.path}: {name}: expected {expected}, got {self.entries.get(name)!r}")
+PHI3 = LLAMA | dict.fromkeys(("query", "key", "value"), "self_attn.qkv_proj")
+PHI3 |= dict.fromkeys(("gate", "up"), "mlp.gate_up_proj")
+WAVES = ("default", "linear", "llama3", "longrope", "yarn")  # the kinds of rotary positions (rotary.py)
+ATTENTION = ("query", "key", "value")
+SLIDING = ("mistral", "phi3")  # whose window slides if it is there
 
 
 def read_folder(path: Path) -> tuple[Config, Tensors]:
     """Return what a folder's model is, and its weights by the names of ``Config.shapes``, in float32."""
-    facts = Facts(path / "config.json")
+    file = path / "config.json"
+    facts = Facts(file, read_json(file, dict, str(file)))
     kind = facts.take("model_type", str)
     if kind not in FAMILIES:
         raise MlaotError(f"{facts.path}: model_type: expected one of {', '.join(sorted(FAMILIES))}, got {kind!r}")
@@ -69,17 +50,18 @@ def read_folder(path: Path) -> tuple[Config, Tensors]:
     if problem := config.problem():
         raise MlaotError(f"{facts.path}: {problem}")
     source = _Source(path)
-    return config, {name: source.take(name, shape, family) for name, shape in config.shapes().items()}
+    return config, {name: source.take(name, shape, family, config) for name, shape in config.shapes().items()}
 
 
 @dataclass(frozen=True)
 class _Family:
-    """``tensor`` is the tensor that a weight lies in; ``cut`` takes the weight out of it."""
+    """``tensor`` is that in which a weight lies; ``fused`` parts lie in one; ``change`` is done to a tensor."""
 
     config: Callable[[Facts], Config]
     tensor: Callable[[str], str]
-    cut: Callable[[str, Array], Array]
-    prefix: str
+    prefix: str = "model."
+    fused: tuple[tuple[str, ...], ...] = ()
+    change: Callable[[str, Array], Array] = lambda name, array: array
 
 
 class _Source:
@@ -92,35 +74,33 @@ class _Source:
             raise MlaotError(f"no *.safetensors in {folder}; a model's weights lie there, beside config.json")
         self.tensors: Tensors = {name: held.array for file in files for name, held in read(file).items()}
 
-    def take(self, name: str, shape: tuple[int, ...], family: _Family) -> Array:
+    def take(self, name: str, shape: tuple[int, ...], family: _Family, config: Config) -> Array:
         """Return a weight; a family's names may lack their prefix."""
         tensor = family.tensor(name)
         found = self.tensors.get(tensor, self.tensors.get(tensor.removeprefix(family.prefix)))
         if found is None:
             raise MlaotError(f"{self.folder}: no tensor {tensor}; config.json says that there is one, {[*shape]}")
-        array = family.cut(name, found) if found.ndim == len(shape) else found
-        if array.shape != shape or array.dtype.kind != "f":
+        rows, whole = config.rows(name, shape, family.fused)
+        array = family.change(name, found)
+        if array.shape != whole or array.dtype.kind != "f":
             raise MlaotError(
-                f"{self.folder}: {tensor}: expected what config.json says, numbers {[*shape]} for {name},"
+                f"{self.folder}: {tensor}: expected what config.json says, numbers {[*whole]} for {name},"
                 f" got {array.dtype} {[*array.shape]}"
             )
-        return np.ascontiguousarray(array, np.float32)
+        return np.ascontiguousarray(array[rows], np.float32)
 
 
 def _llama_config(facts: Facts) -> Config:
     kind, width = facts.take("model_type", str), facts.take("hidden_size", int)
     heads = facts.take("num_attention_heads", int)
     context, window = facts.take("max_position_embeddings", int), facts.entries.get("sliding_window")
-    if isinstance(window, int) and facts.take("use_sliding_window", bool, default=kind == "mistral"):
+    if isinstance(window, int) and facts.take("use_sliding_window", bool, default=kind in SLIDING):
         context = min(context, window)  # within a window nothing slides
-    theta = facts.take("rope_theta", float, default=10000.0)
-    for name in ("rope_scaling", "rope_parameters"):
-        entry = facts.take(name, dict, default={})
-        waves = entry.get("rope_type", entry.get("type", "default"))
-        facts.refuse(name, "waves of the type 'default'", unless=waves == "default")
-        theta = facts.checked("rope_theta", entry.get("rope_theta", theta), float)
+    size = facts.take("head_dim", int, default=width // max(heads, 1))
+    waves, magnitude, context = _rotary(facts, size, context)
+    activation = _activation(facts, "hidden_act", "gelu" if kind == "gemma" else "silu")
     biased = kind == "qwen2" or facts.take("attention_bias", bool, default=False)
-    biases = ATTENTION if biased else frozenset()
+    biases = frozenset(ATTENTION if biased else ())
     if biased and kind != "qwen2":
         biases |= {"attended"}
     if facts.take("mlp_bias", bool, default=False):
@@ -131,24 +111,78 @@ def _llama_config(facts: Facts) -> Config:
         layers=facts.take("num_hidden_layers", int),
         heads=heads,
         groups=facts.take("num_key_value_heads", int, default=heads),
-        size=facts.take("head_dim", int, default=width // max(heads, 1)),
+        size=size,
         hidden=facts.take("intermediate_size", int),
         context=context,
         epsilon=facts.take("rms_norm_eps", float, default=1e-6),
-        theta=theta,
-        activation=_activation(facts, "hidden_act", "silu"),
-        tied=facts.take("tie_word_embeddings", bool, default=False),
+        waves=waves,
+        magnitude=magnitude,
+        scale=max(0, min(width, MOST)) ** 0.5 if kind == "gemma" else 1.0,
+        activation="gelu_tanh" if activation == "gelu" and kind == "gemma" else activation,  # as its authors meant
+        tied=facts.take("tie_word_embeddings", bool, default=kind == "gemma"),
         normalizes_heads=kind == "qwen3",
         biases=biases,
     )
 
 
-def _llama_tensor(name: str) -> str:
-    whole = {"embedding": "model.embed_tokens.weight", "norm.weight": "model.norm.weight", "head": "lm_head.weight"}
-    if name in whole:
-        return whole[name]
-    _, layer, part, what = name.split(".")
-    return f"model.layers.{layer}.{LLAMA[part]}.{what}"
+def _rotary(facts: Facts, size: int, context: int) -> tuple[tuple[float, ...], float, int]:
+    """Return the waves of rotary positions, the scale of what was turned, and the context in which these hold."""
+    name = "rope_scaling" if facts.entries.get("rope_scaling") else "rope_parameters"
+    own = facts.within(name)
+    kind = own.entries.get("rope_type") or own.entries.get("type") or "default"
+    if kind in ("su", "yarn") and facts.entries.get("model_type") == "phi3":
+        kind = "longrope"  # which had no name yet
+    facts.refuse(name, f"waves of the type {', '.join(WAVES)}", unless=kind in WAVES)
+    by_layer = any(isinstance(entry, dict) for entry in own.entries.values())
+    facts.refuse(name, "the same waves in all layers", unless=not by_layer)
+    base = own.take("rope_theta", float, default=facts.take("rope_theta", float, default=10000.0))
+    part = own.take("partial_rotary_factor", float, default=facts.take("partial_rotary_factor", float, default=1.0))
+    turned = int(min(size, rotary.MOST + 1) * part) if 0 < part <= 1 else 0
+    facts.refuse(name, f"a part of {size} numbers of a head that turn, got {part}", unless=turned > 0)
+    waves, magnitude = rotary.plain(base, turned), 1.0
+    if kind == "linear":
+        waves = rotary.linear(waves, own.take("factor", float))
+    elif kind != "default":
+        most = facts.take("max_position_embeddings", float)
+        original = own.take("original_max_position_embeddings", float, default=most)
+        original = facts.take("original_max_position_embeddings", float, default=original)
+        facts.refuse(name, "an original context of some tokens", unless=original > 0)
+        if kind == "llama3":
+            low, high = (own.take(f"{end}_freq_factor", float) for end in ("low", "high"))
+            waves = rotary.llama3(waves, own.take("factor", float), low, high, original)
+        elif kind == "yarn":
+            waves, magnitude = _yarn(own, waves, base, own.take("factor", float, default=most / original), original)
+        else:
+            factors = [own.checked("short_factor", factor, float) for factor in own.take("short_factor", list)]
+            facts.refuse(name, f"{len(waves)} factors", unless=len(factors) == len(waves))
+            waves = rotary.linear(waves, np.array(factors))
+            magnitude = rotary.long_magnitude(own.take("factor", float, default=most / original), original)
+            magnitude = own.take("attention_factor", float, default=magnitude)
+            context = int(min(context, original))  # within which the short factors hold
+    return tuple(waves.tolist()), magnitude, context
+
+
+def _yarn(own: Facts, waves: rotary.Waves, base: float, factor: float, original: float) -> tuple[rotary.Waves, float]:
+    """Return the waves and the scale of YaRN; entries that are 0 count as missing."""
+    fast, slow = (own.take(name, float, default=0.0) for name in ("beta_fast", "beta_slow"))
+    whole = own.take("truncate", bool, default=True)
+    weights = [own.take(name, float, default=0.0) for name in ("mscale", "mscale_all_dim")]
+    above, below = (rotary.magnitude(factor, weight) for weight in (weights if all(weights) else (1.0, 0.0)))
+    magnitude = own.take("attention_factor", float, default=above / below if below else inf)
+    return rotary.yarn(waves, base, factor, original, fast or 32.0, slow or 1.0, whole=whole), magnitude
+
+
+def _tensor(names: Mapping[str, str]) -> Callable[[str], str]:
+    """Return the tensor of a weight in a family that has these names for the parts of a block."""
+
+    def tensor(name: str) -> str:
+        whole = {"embedding": "model.embed_tokens.weight", "norm.weight": "model.norm.weight", "head": "lm_head.weight"}
+        if name in whole:
+            return whole[name]
+        _, layer, part, what = name.split(".")
+        return f"model.layers.{layer}.{names[part]}.{what}"
+
+    return tensor
 
 
 def _gpt2_config(facts: Facts) -> Config:
@@ -166,12 +200,11 @@ def _gpt2_config(facts: Facts) -> Config:
         hidden=facts.take("n_inner", int, default=4 * width),
         context=facts.take("n_positions", int),
         epsilon=facts.take("layer_norm_epsilon", float, default=1e-5),
-        theta=None,
         activation=_activation(facts, "activation_function", "gelu_new"),
         by_root_mean_square=False,
         gated=False,
         tied=facts.take("tie_word_embeddings", bool, default=True),
-        biases=ATTENTION | {"attended", "up", "down"},
+        biases=frozenset({*ATTENTION, "attended", "up", "down"}),
     )
 
 
@@ -185,12 +218,14 @@ def _gpt2_tensor(name: str) -> str:
     return f"transformer.h.{layer}.{GPT2.get(part, 'attn.c_attn')}.{what}"
 
 
-def _gpt2_cut(name: str, array: Array) -> Array:
-    """Turn products, which are stored as [inputs, outputs], and take queries, keys and values apart."""
-    part = name.split(".")[-2] if name.startswith("blocks.") else ""
-    if part in ("query", "key", "value") and array.shape[-1] % 3 == 0:
-        array = np.split(array, 3, axis=-1)[("query", "key", "value").index(part)]
-    return array.T if part and not part.startswith("norm") else array
+def _gpt2_change(name: str, array: Array) -> Array:
+    """Turn products, which are stored as [inputs, outputs]."""
+    return array.T if name.startswith("blocks.") and array.ndim == 2 else array
+
+
+def _gemma_change(name: str, array: Array) -> Array:
+    """Add the 1 that is not stored."""
+    return array.astype(np.float32) + 1 if "norm" in name and array.dtype.kind == "f" else array
 
 
 def _activation(facts: Facts, name: str, default: str) -> str:
@@ -199,10 +234,7 @@ def _activation(facts: Facts, name: str, default: str) -> str:
     return ACTIVATIONS[found]
 
 
-def _families() -> Iterator[tuple[str, _Family]]:
-    for kind in ("llama", "mistral", "qwen2", "qwen3"):
-        yield kind, _Family(_llama_config, _llama_tensor, lambda name, array: array, "model.")
-    yield "gpt2", _Family(_gpt2_config, _gpt2_tensor, _gpt2_cut, "transformer.")
-
-
-FAMILIES = dict(_families())
+FAMILIES = {kind: _Family(_llama_config, _tensor(LLAMA)) for kind in ("llama", "mistral", "qwen2", "qwen3")}
+FAMILIES["gemma"] = _Family(_llama_config, _tensor(LLAMA), change=_gemma_change)
+FAMILIES["phi3"] = _Family(_llama_config, _tensor(PHI3), fused=(ATTENTION, ("gate", "up")))
+FAMILIES["gpt2"] = _Family(_gpt2_config, _gpt2_tensor, "transformer.", (ATTENTION,), _gpt2_change)

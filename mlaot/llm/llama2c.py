@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.llm import rotary
 from mlaot.llm.decoder import Config
 
 Array = np.ndarray[Any, Any]
@@ -29,29 +30,24 @@ def read_checkpoint(path: Path) -> tuple[Config, dict[str, Array]]:
     if heads < 1 or width % heads:
         raise MlaotError(f"{path}: expected a checkpoint of llama2.c; its width {width} does not have {heads} heads")
     size = width // heads
-    config = Config(abs(tokens), width, layers, heads, groups, size, hidden, context, 1e-5, 1e4, tied=tokens > 0)
+    waves = tuple(rotary.plain(1e4, size).tolist())
+    config = Config(abs(tokens), width, layers, heads, groups, size, hidden, context, 1e-5, waves, tied=tokens > 0)
     if problem := config.problem():
         raise MlaotError(f"{path}: expected a checkpoint of llama2.c; {problem}")
     shapes = config.shapes()
     names = ["embedding", *(f"blocks.{i}.norm1.weight" for i in range(layers))]
     names += [f"blocks.{i}.{part}.weight" for part in PARTS for i in range(layers)] + ["norm.weight"]
-    waves = context * size  # tables of cosines and sines, which nobody reads
-    wanted = 4 * (NUMBERS + sum(prod(shapes[name]) for name in names) + waves)
+    tables = context * size  # of cosines and sines, which nobody reads
+    wanted = 4 * (NUMBERS + sum(prod(shapes[name]) for name in names) + tables)
     wanted += 0 if config.tied else 4 * prod(shapes["head"])
     if len(data) != wanted:
         raise MlaotError(f"{path}: expected {wanted:,} bytes of a model as its first numbers say, got {len(data):,}")
     numbers, weights, place = np.frombuffer(data, "<f4", offset=4 * NUMBERS), dict[str, Array](), 0
     for name in names if config.tied else [*names, "head"]:
-        place += waves if name == "head" else 0
+        place += tables if name == "head" else 0
         count = prod(shapes[name])
         weights[name] = numbers[place : place + count].reshape(shapes[name]).astype(np.float32)
         place += count
     for name in [f"blocks.{i}.{part}.weight" for part in ("query", "key") for i in range(layers)]:
-        weights[name] = _half_apart(weights[name], size)
+        weights[name] = rotary.half_apart(weights[name], size)
     return config, weights
-
-
-def _half_apart(weight: Array, size: int) -> Array:
-    """Move the rows of a head so that pairs that turn together, which are neighbours, lie half a head apart."""
-    rows, width = weight.shape
-    return weight.reshape(rows // size, size // 2, 2, width).swapaxes(1, 2).reshape(rows, width)

@@ -113,11 +113,11 @@ class ModelSettings(Options):
         pattern=MODULE,
     )
     llm: str = key(
-        "a language model that is the model, in place of `model`: a folder with config.json and safetensors, or a"
-        " checkpoint of llama2.c; an sdist has those of the project only",
+        "a language model that is the model, in place of `model`: a folder with config.json and safetensors, a GGUF"
+        " file, or a checkpoint of llama2.c; an sdist has those of the project only",
         default="",
         otherwise="there is a key `model`",
-        expected="the path of a folder or of a file *.bin, such as 'llama'",
+        expected="the path of a folder or of a file, such as 'llama' or 'model.gguf'",
         example="llama",
         pattern=PATH,
     )

@@ -118,6 +118,12 @@ def test_a_checkpoint_of_llama2c(tied: bool, tmp_path: Path) -> None:
         read_checkpoint(file)
 
 
+@pytest.mark.parametrize(("name", "context"), [("phi3", 9), ("phi3 with longrope", 8), ("mistral", 16), ("gpt2", 16)])
+def test_a_context_ends_where_a_window_does(name: str, context: int, tmp_path: Path) -> None:
+    """Or where other waves begin."""
+    assert read_folder(write(tmp_path / "model", *model_of(name)))[0].context == context
+
+
 def test_a_project_that_names_a_folder(tmp_path: Path) -> None:
     """``llm = "llama"`` and nothing else; ``dims`` says how long a text may be."""
     write(tmp_path / "llama", *model_of("llama"))
@@ -143,7 +149,10 @@ def with_(**entries: Any) -> Callable[[Model], Any]:
 
 
 MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
-    "kind": (with_(model_type="bert"), "model_type: expected one of gpt2, llama, mistral, qwen2, qwen3, got 'bert'"),
+    "kind": (
+        with_(model_type="bert"),
+        "model_type: expected one of gemma, gpt2, llama, mistral, phi3, qwen2, qwen3, got 'bert'",
+    ),
     "missing": (without("hidden_size"), "config.json: hidden_size: expected int, got nothing"),
     "text": (with_(vocab_size="19"), "vocab_size: expected int, got '19'"),
     "truth": (with_(num_hidden_layers=True), "num_hidden_layers: expected int, got True"),
@@ -153,7 +162,25 @@ MISTAKES: dict[str, tuple[Callable[[Model], Any], str]] = {
         "expected heads of queries in equal groups for 3 of keys, got 2",
     ),
     "odd": (with_(head_dim=3), "expected heads of an even size, got 3"),
-    "waves": (with_(rope_scaling={"rope_type": "yarn"}), "rope_scaling: expected waves of the type 'default', got {"),
+    "waves": (
+        with_(rope_scaling={"rope_type": "dynamic"}),
+        "expected waves of the type default, linear, llama3, longrope, yarn, got {'rope_type': 'dynamic'}",
+    ),
+    "waves by layer": (
+        with_(rope_scaling={"full_attention": {"rope_type": "default"}}),
+        "rope_scaling: expected the same waves in all layers, got {'full_attention': {'rope_type': 'default'}}",
+    ),
+    "waves without a factor": (
+        with_(rope_scaling={"type": "linear"}),
+        "rope_scaling.factor: expected float, got nothing",
+    ),
+    "a large base": (with_(rope_parameters=None, rope_theta=10**400), "rope_theta: expected float, got 1000000000"),
+    "a factor of 0": (with_(rope_scaling={"type": "linear", "factor": 0}), "got 0.001 for epsilon, inf to inf for"),
+    "a factor too few": (
+        with_(rope_scaling={"type": "longrope", "short_factor": [1, 2, 3]}),
+        "rope_scaling: expected 2 factors, got",
+    ),
+    "a part of none": (with_(partial_rotary_factor=0.1), "expected a part of 4 numbers of a head that turn, got 0.1"),
     "waves of a list": (with_(rope_scaling=[1]), "config.json: rope_scaling: expected dict, got [1]"),
     "a base of 0": (
         with_(rope_parameters=None, rope_theta=0.0),
@@ -181,7 +208,7 @@ def test_what_is_wrong_with_a_folder_is_said(name: str, tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(
-        MlaotError, match=r"no file or folder none; expected a folder with config.json, or a checkpoint"
+        MlaotError, match=r"no file or folder none; expected a folder with config.json, a GGUF file, or a"
     ):
         llm.load("none")
     with pytest.raises(MlaotError, match=r"cannot read .*config.json: No such file"):
@@ -200,5 +227,5 @@ def test_what_is_no_model_is_said(tmp_path: Path) -> None:
         file.write_bytes(data)
         with pytest.raises(MlaotError, match=r"model.bin: expected"):
             llm.load(file)
-    with pytest.raises(MlaotError, match=r"context: expected 1 to 16, the model's own, got 17"):
+    with pytest.raises(MlaotError, match=r"context: expected 2 to 16, the model's own, got 17"):
         llm.load(write(tmp_path / "model", *model_of("llama")), context=17)

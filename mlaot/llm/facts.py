@@ -1,0 +1,65 @@
+"""What a model says of itself: entries by name, read from a file that anyone may have written or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import Repr
+from typing import Any
+
+from mlaot.errors import MlaotError
+
+SHORT = Repr()
+SHORT.maxstring = SHORT.maxother = 80
+
+
+def looks(value: object) -> str:
+    """Return how a value looks, in a part of one line, however large it is."""
+    return " ".join(SHORT.repr(value).split())
+
+
+def named(name: str) -> str:
+    """Return a name, or how it looks if it is an odd one."""
+    return name if name.isprintable() and len(name) <= SHORT.maxstring else looks(name)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The entries of a file; those that are missing or of another kind are errors that name them.
+
+    ``prefix``: what stands before the names of these entries in the file.
+    """
+
+    path: Path
+    entries: Mapping[str, Any]
+    prefix: str = ""
+
+    def take(self, name: str, kind: type, default: Any = None) -> Any:
+        """Return an entry; one that is missing or null is the default, and without a default an error."""
+        value = self.entries.get(name)
+        return self.checked(name, default if value is None else value, kind)
+
+    def checked(self, name: str, value: Any, kind: type) -> Any:
+        """Return the value of an entry, whole numbers as floats where these are expected; refuse another kind."""
+        if kind is float and type(value) is int and abs(value) < 2**53:
+            value = float(value)
+        if type(value) is not kind:
+            got = "nothing" if value is None else looks(value)
+            raise MlaotError(f"{self.path}: {self.prefix}{name}: expected {kind.__name__}, got {got}")
+        return value
+
+    def refuse(self, name: str, expected: str, *, unless: bool) -> None:
+        """Refuse an entry that says what is not computed here."""
+        if not unless:
+            got = looks(self.entries.get(name))
+            raise MlaotError(f"{self.path}: {self.prefix}{name}: expected {expected}, got {got}")
+
+    def within(self, name: str) -> Facts:
+        """Return the entries of an entry, which has none where it is missing."""
+        return Facts(self.path, self.take(name, dict, default={}), f"{self.prefix}{name}.")
+
+    def behind(self, prefix: str) -> Facts:
+        """Return the entries whose names begin with a prefix, by the rest of their names."""
+        entries = {key.removeprefix(prefix): value for key, value in self.entries.items() if key.startswith(prefix)}
+        return Facts(self.path, entries, f"{self.prefix}{prefix}")
