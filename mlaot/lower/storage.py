@@ -51,13 +51,13 @@ class Storage:
         """Choose the layout of a slot or a frozen weight, and store its value."""
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
         if node is None:
-            assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
+            assert name not in model.trained, f"bug in mlaot: no entry has the parameter {name}"
             return  # nothing reads it
         made_of = model.transformed.get(name)
         if made_of is not None and not (model.is_stateful or model.options.c_library or name in model.narrow):
             self._prepare(name, node.type, value, made_of)
             return
-        is_state = not model.is_frozen or (model.is_stateful and name in model.state)
+        is_state = not model.is_frozen or name in model.trained or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
         dtype = model.narrow.get(name, node.type.dtype)
@@ -83,7 +83,8 @@ class Storage:
 
     def _make_slots(self, model: Module, zeros: list[str]) -> None:
         """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
-        parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
+        variable = model.trained if model.is_frozen else model.parameters
+        parameters = [self.buffers[name] for name in variable if name in self.buffers]
         size = len(self.initial)
         slots = []
         for buffer in [self.buffers[name] for name in model.slots if name in self.buffers]:
