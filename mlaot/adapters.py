@@ -35,7 +35,7 @@ def lora(model: Any, rank: int, alpha: float | None = None, targets: Sequence[st
     if alpha is not None and not (isinstance(alpha, int | float) and isfinite(alpha) and alpha > 0):
         raise MlaotError(f"lora: alpha: expected a positive number, got {alpha!r}")
     if targets is not None and (isinstance(targets, str) or not all(isinstance(name, str) for name in targets)):
-        raise MlaotError(f"lora: targets: expected a list of names or patterns such as ['*.query.weight'], got {targets!r}")
+        raise MlaotError(f"lora: targets: expected names or patterns such as ['*.query.weight'], got {targets!r}")
     scale = 1.0 if alpha is None else alpha / rank
 
     def trace() -> Traced:
@@ -46,7 +46,7 @@ def lora(model: Any, rank: int, alpha: float | None = None, targets: Sequence[st
 
 @dataclass(frozen=True)
 class _Target:
-    """A weight that can have adapters: its type, which of its axes is that of the inputs, whether rows are looked up."""
+    """A weight that can have adapters: its type, the axis of its inputs, and whether its rows are looked up."""
 
     type: Type
     axis: int = 1

@@ -74,9 +74,11 @@ class Optimizer:
 
     def of(self, parameters: Arrays) -> Optimizer:
         """Return this optimizer with those of its groups alone that name one of these parameters."""
-        result = copy(self)
-        kept = [([p for p in patterns if any(fnmatchcase(n, p) for n in parameters)], own) for patterns, own in self.groups]
-        result.groups = [(patterns, own) for patterns, own in kept if patterns]
+        result, groups = copy(self), []
+        for patterns, own in self.groups:
+            if kept := tuple(p for p in patterns if any(fnmatchcase(name, p) for name in parameters)):
+                groups.append((kept, own))
+        result.groups = groups
         return result
 
     def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:

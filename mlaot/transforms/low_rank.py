@@ -124,7 +124,7 @@ def _product(node: Node, i: int, x: Node, left: Node, right: Node, scale: float)
         labels = ascii_letters[: x.type.rank]
         return red.contract(_scaled(rows, scale), right, spec=f"{labels}Y,YZ->{labels}Z")
     *operands, out = red.parse_spec(node.attrs["spec"])
-    labels, (row, column) = operands[1 - i], operands[i]
+    labels, row, column = operands[1 - i], operands[i][0], operands[i][1]
     rank = next(c for c in ascii_letters if c not in node.attrs["spec"])
     sides = [(left, row + rank), (right, rank + column)]
     if column in labels and column not in out:  # the sum that makes it thin comes first
