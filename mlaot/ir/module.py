@@ -135,6 +135,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
+RANDOM = "random"  # the slot of what random numbers are drawn from
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

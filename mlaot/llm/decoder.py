@@ -16,11 +16,12 @@ import numpy as np
 import mlaot.nn.functional as F
 from mlaot.frontend.numpy.creation import arange
 from mlaot.frontend.numpy.indexing import take
-from mlaot.frontend.trace.tensor import Buffer, Parameter
+from mlaot.frontend.trace.tensor import Buffer, Parameter, as_tensor
 
 Array = Any  # a NumPy array, or a traced one
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 Shape = tuple[int, ...]
+Remember = Callable[[int, Array, Array], tuple[Array, Array]]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -118,24 +119,44 @@ class Decoder:
             x = x + take(weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]
         seen = np.arange(self.context) <= places[:, None]
-        for i in range(config.layers):
-            x = self._block(x, i, waves, places, seen)
-        self.place.assign(self.place + tokens.shape[0])
-        return F.linear(self._normalized(x[-1], "norm"), weights["embedding" if config.tied else "head"])
 
-    def _block(self, x: Array, i: int, waves: list[Array], places: Array, seen: Array) -> Array:
-        """Add what is attended to, and what two layers make of that, to positions [n, width]."""
+        def remember(i: int, key: Array, value: Array) -> tuple[Array, Array]:
+            """Keep the new keys and values [groups, n, size] of a block; return those of the whole text."""
+            keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
+            keys.assign(keys.at[:, places].set(key))
+            values.assign(values.at[:, places].set(value))
+            return keys, values
+
+        for i in range(config.layers):
+            x = self._block(x, i, waves, remember, attn_mask=seen)
+        self.place.assign(self.place + tokens.shape[0])
+        return self._scores(x[-1])
+
+    def whole(self, texts: Array) -> Array:
+        """Return the scores [batch, n, tokens] of what follows each token of texts [batch, n], which start anew."""
+        length = texts.shape[1]
+        x = take(self.weights["embedding"], texts, axis=0)
+        if self.config.theta is None:
+            x = x + self.weights["positions"][: self.context][:length]
+        waves = [as_tensor(table)[:length] for table in self._waves()]
+        for i in range(self.config.layers):
+            x = self._block(x, i, waves, lambda i, key, value: (key, value), is_causal=True)
+        return self._scores(x)
+
+    def _scores(self, x: Array) -> Array:
+        return F.linear(self._normalized(x, "norm"), self.weights["embedding" if self.config.tied else "head"])
+
+    def _block(self, x: Array, i: int, waves: list[Array], remember: Remember, **seen: Any) -> Array:
+        """Add what is attended to, and what two layers make of that, to positions [.., n, width]."""
         config, block = self.config, f"blocks.{i}."
         y = self._normalized(x, f"{block}norm1")
         query = self._turned(self._heads(y, f"{block}query", config.heads), f"{block}query_norm", waves)
         key = self._turned(self._heads(y, f"{block}key", config.groups), f"{block}key_norm", waves)
         value = self._heads(y, f"{block}value", config.groups)
-        keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
-        keys.assign(keys.at[:, places].set(key))
-        values.assign(values.at[:, places].set(value))
         shared = config.groups < config.heads
-        found = F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, enable_gqa=shared)
-        x = x + self._linear(found.swapaxes(0, 1).reshape((x.shape[0], config.heads * config.size)), f"{block}attended")
+        found = F.scaled_dot_product_attention(query, *remember(i, key, value), enable_gqa=shared, **seen)
+        together = found.swapaxes(-3, -2).reshape((*x.shape[:-1], config.heads * config.size))
+        x = x + self._linear(together, f"{block}attended")
         y = self._normalized(x, f"{block}norm2")
         activation, up = ACTIVATIONS[config.activation], self._linear(y, f"{block}up")
         hidden = activation(self._linear(y, f"{block}gate")) * up if config.gated else activation(up)
@@ -145,8 +166,8 @@ class Decoder:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def _heads(self, x: Array, name: str, count: int) -> Array:
-        """Return [count, n, size] of a product of [n, width]."""
-        return self._linear(x, name).reshape((x.shape[0], count, self.config.size)).swapaxes(0, 1)
+        """Return [.., count, n, size] of a product of [.., n, width]."""
+        return self._linear(x, name).reshape((*x.shape[:-1], count, self.config.size)).swapaxes(-3, -2)
 
     def _normalized(self, x: Array, name: str) -> Array:
         """Normalize along the last axis."""
@@ -156,7 +177,7 @@ class Decoder:
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.config.epsilon)
 
     def _turned(self, x: Array, norm: str, waves: list[Array]) -> Array:
-        """Turn pairs of numbers of heads [count, n, size], half a head apart, by angles that grow with the position."""
+        """Turn pairs of numbers of heads [.., n, size], half a head apart, by angles that grow with the position."""
         if self.config.normalizes_heads:
             x = F.rms_norm(x, x.shape[-1:], self.weights[f"{norm}.weight"], self.config.epsilon)
         if not waves:

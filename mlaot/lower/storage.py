@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import DTYPES, DType, Graph, Type
-from mlaot.ir.module import OPTIMIZER, Module, Transformed, gradient_of
+from mlaot.ir.module import OPTIMIZER, RANDOM, Module, Transformed, gradient_of
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, slots_beside, storage_strides
 from mlaot.lower.prepare import Prepared, filters_buffer, stored_filters, transformed_buffer
@@ -91,6 +91,9 @@ class Storage:
             if buffer.where == "state" and buffer not in parameters:
                 kind = "optimizer" if buffer.name.startswith(OPTIMIZER) else "buffer"
                 slots.append(self._slot(buffer, kind, -1))
+        if model.adapters:
+            learnt = model.graphs["train_step"].writes.keys() - {RANDOM}  # such as running statistics
+            slots = [replace(slot, in_file=slot.kind == "buffer" and slot.name in learnt) for slot in slots]
         end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)
         for buffer in parameters if model.trains else ():
             gradient = replace(buffer, name=gradient_of(buffer.name))
