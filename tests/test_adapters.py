@@ -181,9 +181,19 @@ def net_model(net: Net, optimizer: Any = None) -> Declaration:
     def scores(x: mlaot.f32[batch, 7]) -> Any:
         return net(x)
 
+    last = mlaot.Buffer(np.zeros(5, np.float32), "last_scores")
+
+    def read(x: mlaot.f32[7]) -> Any:
+        """Keep the scores of one example, and return the change."""
+        before, now = last + 0, np.reshape(net(np.reshape(x, (1, 7))), (5,))
+        last.assign(now)
+        return now - before
+
     groups = [{"params": ["*norm*", "first.bias"], "lr": 0.5}, {"params": ["*lora_B*", "last.*"], "weight_decay": 0.0}]
     optimizer = optimizer or AdamW(lr=0.03, groups=groups, clip_grad_norm=1.0)
-    return mlaot.model(scores, loss=classes, optimizer=optimizer, parameters=net)
+    model = mlaot.model(scores, loss=classes, optimizer=optimizer, parameters=net)
+    model.entry(read)
+    return model
 
 
 LABELS = draw.integers(0, 5, 6)
@@ -233,15 +243,18 @@ def test_verbs_and_fit_train_alike(compiled: ModuleType) -> None:
 
 
 def test_files_have_adapters_and_what_training_learns_besides(compiled: ModuleType, tmp_path: Path) -> None:
-    """So no optimizer's state, but running statistics; copies have all, and go on alike."""
+    """So no optimizer's state and no caches, but running statistics; copies have all, and go on alike."""
     model, file = compiled.Model(), tmp_path / "adapters.safetensors"
+    model.read(FLOATS[0])
     for _ in range(5):
         model.train_step(FLOATS, LABELS)
     model.save(file)
     stored = load_file(file)
     assert set(stored) == {*model.parameters, *(name for name in model.buffers if name.startswith("norm."))}
     fresh = compiled.Model()
+    fresh.read(FLOATS[1])
     fresh.load(file)
+    assert np.any(model.buffers["last_scores"]) and not np.any(fresh.buffers["last_scores"])
     assert bytes(fresh.forward(FLOATS)) == bytes(model.forward(FLOATS))
     assert copy.copy(model).train_step(FLOATS, LABELS) == copy.copy(model).train_step(FLOATS, LABELS)
     assert copy.copy(model).loss(FLOATS, LABELS) == model.loss(FLOATS, LABELS)
