@@ -1,5 +1,6 @@
 """The names that ``mlaot`` offers to models. The package imports this module when one of them is first used."""
 
+from mlaot.adapters import lora
 from mlaot.frontend.numpy import (
     arange,
     gelu,
@@ -54,6 +55,7 @@ __all__ = [
     "load",
     "log_softmax",
     "logsumexp",
+    "lora",
     "model",
     "one_hot",
     "pad",

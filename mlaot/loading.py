@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mlaot.adapters import lora
 from mlaot.attributes import load_attribute
 from mlaot.errors import MlaotError, VariableError
 from mlaot.frontend.scalar.declare import declare_graph, declare_module
@@ -18,10 +19,16 @@ from mlaot.stages import stage
 
 
 def load_model(settings: Settings, model: ModelSettings) -> Any:
-    """Return the declared model: an attribute of a module, or the declaration of another library's model.
+    """Return the declared model, with adapters if the settings want it to train such.
 
     The source folder must be on ``sys.path``.
     """
+    declared = load_declared(settings, model)
+    return lora(declared, model.lora.rank, model.lora.alpha, model.lora.targets) if model.lora else declared
+
+
+def load_declared(settings: Settings, model: ModelSettings) -> Any:
+    """Return an attribute of a module, or the declaration of another library's model."""
     with stage(f"importing {model.declared}"):
         match model.kind:
             case "llm":

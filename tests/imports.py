@@ -28,6 +28,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"lower": ("mlaot.lower",)},
     {"passes": ("mlaot.passes",), "loading": ("mlaot.loading",)},
     {"llm, sklearn, torch": ("mlaot.llm", "mlaot.sklearn", "mlaot.torch"), "api": ("mlaot.api", "mlaot.eager")},
+    {"adapters": ("mlaot.adapters",)},
     {"onnx": ("mlaot.onnx",), "optim": ("mlaot.optim",)},
     {"nn": ("mlaot.nn",)},
     {"frontend.numpy": ("mlaot.frontend.numpy",), "frontend.scalar": ("mlaot.frontend.scalar",)},

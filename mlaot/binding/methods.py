@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from mlaot.binding.extents import shown
 from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_text
-from mlaot.binding.state import KINDS, has_gradients
+from mlaot.binding.state import KINDS, has_gradients, in_file
 from mlaot.ir.indices import Span, bounds_text
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Generation
 from mlaot.ir.ports import Port, Shape
@@ -73,7 +73,7 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
 
 def kinds_text(module: ExtensionModule) -> str:
     """``the parameters, the buffers and the optimizer's state``"""
-    present = {slot.kind for slot in module.slots}
+    present = {slot.kind for slot in in_file(module)}
     *first, last = [text for kind, text in KINDS.items() if kind in present]
     return f"{', '.join(first)} and {last}" if first else last
 

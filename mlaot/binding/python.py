@@ -16,7 +16,17 @@ from mlaot.binding.extents import Extents, shown
 from mlaot.binding.fit import Fit, make_fit
 from mlaot.binding.interface import attributes, check
 from mlaot.binding.methods import Method, gives_numbers, is_scalar, methods, model_doc
-from mlaot.binding.state import flat_region, has_gradients, saved, scalar_offsets, scalar_runs, state_name, tensors_head
+from mlaot.binding.state import (
+    flat_region,
+    has_gradients,
+    in_file,
+    needed,
+    saved,
+    scalar_offsets,
+    scalar_runs,
+    state_name,
+    tensors_head,
+)
 from mlaot.binding.tables import describe, onnx_ports
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
@@ -196,7 +206,10 @@ def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
     if module.slots or module.is_prepared:
         result["_STATE_BYTES"] = whole_lines(module.state_bytes)
     if module.slots:
-        result["_TENSORS"] = repr(tensors_head(module))
+        files = in_file(module)
+        result["_TENSORS"] = repr(tensors_head(saved(module)))
+        result["_FILE_TENSORS"] = "_TENSORS" if files == saved(module) else repr(tensors_head(files))
+        result |= {"_NEEDED_SLOTS": needed(module), "_FILE_SLOTS": len(files)}
     if has_gradients(module):
         region = flat_region(module)
         dtype = str(region["dtype"]).lower()

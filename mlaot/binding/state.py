@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from math import prod
 
 from mlaot.binding.literals import c_dtype, c_text
@@ -24,8 +25,18 @@ def has_gradients(module: ExtensionModule) -> bool:
 
 
 def saved(module: ExtensionModule) -> list[Slot]:
-    """The slots in the order of a file: parameters, buffers, the optimizer's state."""
-    return [slot for kind in KINDS for slot in of_kind(module, kind)]
+    """The slots in the order of a file: parameters, buffers, the optimizer's state; last those that are in none."""
+    return sorted((s for kind in KINDS for s in of_kind(module, kind)), key=lambda slot: not slot.in_file)
+
+
+def in_file(module: ExtensionModule) -> list[Slot]:
+    """The slots that ``save`` writes."""
+    return [slot for slot in saved(module) if slot.in_file]
+
+
+def needed(module: ExtensionModule) -> int:
+    """How many slots, which come first, a file must have; the others start anew where it has none of them."""
+    return sum(slot.kind != "optimizer" for slot in in_file(module))
 
 
 def state_name(slot: Slot) -> str:
@@ -73,11 +84,11 @@ def slot_row(slot: Slot) -> str:
     )
 
 
-def tensors_head(module: ExtensionModule) -> str:
+def tensors_head(slots: Iterable[Slot]) -> str:
     """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
     head: dict[str, object] = {}
     at = 0
-    for slot in saved(module):
+    for slot in slots:
         end = at + prod(slot.shape) * DTYPES[slot.dtype].itemsize
         head[state_name(slot)] = {"dtype": c_dtype(slot.dtype), "shape": list(slot.shape), "data_offsets": [at, end]}
         at = end

@@ -15,6 +15,8 @@ from mlaot.binding.shared import fits_limits, shared_defines
 from mlaot.binding.state import (
     flat_region,
     has_gradients,
+    in_file,
+    needed,
     of_kind,
     saved,
     scalar_offsets,
@@ -90,7 +92,8 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "info": c_lines(json.dumps(describe(module))),
         "golden": golden_rows(module, extents.dims),
         "slots": [slot_row(slot) for slot in saved(module)],
-        "tensors": c_lines(tensors_head(module)) if module.slots else (),
+        "tensors": c_lines(tensors_head(saved(module))) if module.slots else (),
+        "file_tensors": () if in_file(module) == saved(module) else c_lines(tensors_head(in_file(module))),
         "fit_table": fit_table(fit, extents),
         "text_table": text_table(module),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
@@ -207,11 +210,16 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
     if not module.slots:
         return {}
     _, initial_at, scalars_at, _ = weights_parts(module)
+    file_tensors = "TENSORS" if in_file(module) == saved(module) else "FILE_TENSORS"
     fields: dict[str, object] = {
         "slots": "SLOTS",
         "slot_count": len(module.slots),
         "tensors": "TENSORS",
         "tensors_bytes": "sizeof TENSORS - 1",
+        "needed_slots": needed(module),
+        "file_slots": len(in_file(module)),
+        "file_tensors": file_tensors,
+        "file_tensors_bytes": f"sizeof {file_tensors} - 1",
         "state_bytes": module.state_bytes,
         "initial_at": initial_at,
         "initial_bytes": len(module.initial),

@@ -76,7 +76,8 @@ class Module:
     and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
     those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
-    than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each.
+    than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each. ``adapters``: the parameters that
+    are trained where the others are constants.
     """
 
     name: str
@@ -107,14 +108,16 @@ class Module:
     transformed: dict[str, Transformed] = field(default_factory=dict)
     proof: list[str] = field(default_factory=list)
     generation: Generation | None = None
+    adapters: frozenset[str] = frozenset()
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
-        """Return the names of the parameters that are this array, bit for bit."""
+        """Return the names of the parameters that are this array, bit for bit, and stay so."""
         for name in islice(self.parameters, self.hashed, None):
             self.by_value.setdefault(_key(self.parameters[name]), []).append(name)
         self.hashed = len(self.parameters)
         key = _key(value)
-        return [name for name in self.by_value.get(key, ()) if _key(self.parameters.get(name)) == key]
+        names = [name for name in self.by_value.get(key, ()) if name not in self.adapters]
+        return [name for name in names if _key(self.parameters.get(name)) == key]
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -122,9 +125,15 @@ class Module:
         return {**self.parameters, **self.state}
 
     @property
+    def trained(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The parameters that training changes."""
+        names = self.adapters or self.parameters
+        return {name: self.parameters[name] for name in self.parameters if name in names} if self.trains else {}
+
+    @property
     def is_frozen(self) -> bool:
         """Whether weights that no entry writes are constants."""
-        return self.options.frozen and not self.trains
+        return bool(self.adapters) or (self.options.frozen and not self.trains)
 
     @property
     def is_stateful(self) -> bool:
@@ -143,6 +152,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
+RANDOM = "random"  # the slot of what random numbers are drawn from
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

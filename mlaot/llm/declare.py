@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import mlaot.nn.functional as F
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.declaration import Declaration
 from mlaot.frontend.trace.model import model as declared
@@ -21,19 +22,23 @@ from mlaot.llm.folder import read_folder
 from mlaot.llm.gguf import read_gguf
 from mlaot.llm.gguf_file import is_gguf
 from mlaot.llm.llama2c import read_checkpoint
+from mlaot.optim import Adam, Optimizer
 from mlaot.settings import ModelSettings, Settings
 
 CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor its user wants fewer
 
 
-def load(path: str | Path, context: int | None = None) -> Declaration:
+def load(path: str | Path, context: int | None = None, optimizer: Optimizer | None = None) -> Declaration:
     """Declare a language model: a folder with config.json and safetensors, a GGUF file, or a checkpoint of llama2.c.
 
     A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
     those of the model, and no more than 2,048.
+
+    With an ``optimizer`` the model trains by how likely it finds each token of texts after those before it: ``forward``
+    takes whole texts then, and what it is otherwise, an entry of the name ``read`` is.
     """
     beside = Path(sys._getframe(1).f_code.co_filename).parent / path
-    return _declare(beside if beside.exists() else Path(path), str(path), context)
+    return _declare(beside if beside.exists() else Path(path), str(path), context, optimizer)
 
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
@@ -41,10 +46,12 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
     dims: Mapping[str, int] = dict(model.dims)
     if unknown := sorted(set(dims) - {"context"}):
         raise MlaotError(f"dims: a language model has the dim 'context' only, got {', '.join(unknown)}")
-    return replace(_declare(settings.project / model.llm, model.llm, dims.get("context")), sample=sample)
+    optimizer = Adam(lr=1e-3) if model.lora else None
+    declared = _declare(settings.project / model.llm, model.llm, dims.get("context"), optimizer)
+    return replace(declared, sample=sample)
 
 
-def _declare(path: Path, name: str, context: int | None) -> Declaration:
+def _declare(path: Path, name: str, context: int | None, optimizer: Optimizer | None) -> Declaration:
     if not path.exists():
         expected = "a folder with config.json, a GGUF file, or a checkpoint of llama2.c"
         raise MlaotError(f"no file or folder {name}; expected {expected}")
@@ -53,7 +60,7 @@ def _declare(path: Path, name: str, context: int | None) -> Declaration:
     config, weights = _read(path)
     if context is not None and not 2 <= context <= config.context:
         raise MlaotError(f"{name}: context: expected 2 to {config.context:,}, the model's own, got {context}")
-    text = Text(context or min(config.context, CONTEXT))
+    text = Text(context or min(config.context, CONTEXT), entry="forward" if optimizer is None else "read")
     decoder = Decoder(config, weights, text)
 
     def read(tokens: Any) -> Any:
@@ -61,7 +68,21 @@ def _declare(path: Path, name: str, context: int | None) -> Declaration:
         return decoder(tokens)
 
     read.__annotations__ = {"tokens": i64[dim("n")]}
-    return Declaration(declared(read, parameters=decoder.weights, text=text).trace, f"{name}: ")
+    if optimizer is None:
+        return Declaration(declared(read, parameters=decoder.weights, text=text).trace, f"{name}: ")
+
+    def forward(texts: Any) -> Any:
+        """Read whole texts; the scores of all that may follow each of their tokens."""
+        return decoder.whole(texts)
+
+    def loss(scores: Any, texts: Any) -> Any:
+        """Return the mean surprise at each token but the first, in nats."""
+        return F.cross_entropy(scores[:, :-1].reshape((-1, config.tokens)), texts[:, 1:].reshape(-1))
+
+    forward.__annotations__ = loss.__annotations__ = {"texts": i64[dim("batch"), dim("n")]}
+    model = declared(forward, loss=loss, optimizer=optimizer, parameters=decoder.weights, text=text)
+    model.entry(read)
+    return Declaration(model.trace, f"{name}: ")
 
 
 def _read(path: Path) -> tuple[Config, Mapping[str, np.ndarray[Any, Any]]]:

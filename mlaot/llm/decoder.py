@@ -16,13 +16,14 @@ import numpy as np
 import mlaot.nn.functional as F
 from mlaot.frontend.numpy.creation import arange
 from mlaot.frontend.numpy.indexing import take
-from mlaot.frontend.trace.tensor import Buffer, Parameter
+from mlaot.frontend.trace.tensor import Buffer, Parameter, as_tensor
 from mlaot.frontend.trace.text import Text
 from mlaot.llm import rotary
 
 Array = Any  # a NumPy array, or a traced one
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 Shape = tuple[int, ...]
+Remember = Callable[[int, Array, Array], tuple[Array, Array]]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -128,32 +129,54 @@ class Decoder:
 
     def __call__(self, tokens: Array) -> Array:
         """Read the next tokens [n] of a text; return the scores [tokens] of what follows the last of them."""
-        config, weights = self.config, self.weights
+        config = self.config
         places = self.text.place + arange(tokens.shape[0])
-        x = take(weights["embedding"], tokens, axis=0)
-        if config.scale != 1:
-            x = x * config.scale
+        x = self._embedded(tokens)
         if not config.waves:
-            x = x + take(weights["positions"], places, axis=0)
+            x = x + take(self.weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]
         seen = np.arange(self.text.context) <= places[:, None]
-        for i in range(config.layers):
-            x = self._block(x, i, waves, places, seen)
-        return F.linear(self._normalized(x[-1], "norm"), weights["embedding" if config.tied else "head"])
 
-    def _block(self, x: Array, i: int, waves: list[Array], places: Array, seen: Array) -> Array:
-        """Add what is attended to, and what two layers make of that, to positions [n, width]."""
+        def remember(i: int, key: Array, value: Array) -> tuple[Array, Array]:
+            """Keep the new keys and values [groups, n, size] of a block; return those of the whole text."""
+            keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
+            keys.assign(keys.at[:, places].set(key))
+            values.assign(values.at[:, places].set(value))
+            return keys, values
+
+        for i in range(config.layers):
+            x = self._block(x, i, waves, remember, attn_mask=seen)
+        return self._scores(x[-1])
+
+    def whole(self, texts: Array) -> Array:
+        """Return the scores [batch, n, tokens] of what follows each token of texts [batch, n], which start anew."""
+        length = texts.shape[1]
+        x = self._embedded(texts)
+        if not self.config.waves:
+            x = x + self.weights["positions"][: self.text.context][:length]
+        waves = [as_tensor(table)[:length] for table in self._waves()]
+        for i in range(self.config.layers):
+            x = self._block(x, i, waves, lambda i, key, value: (key, value), is_causal=True)
+        return self._scores(x)
+
+    def _embedded(self, tokens: Array) -> Array:
+        x = take(self.weights["embedding"], tokens, axis=0)
+        return x if self.config.scale == 1 else x * self.config.scale
+
+    def _scores(self, x: Array) -> Array:
+        return F.linear(self._normalized(x, "norm"), self.weights["embedding" if self.config.tied else "head"])
+
+    def _block(self, x: Array, i: int, waves: list[Array], remember: Remember, **seen: Any) -> Array:
+        """Add what is attended to, and what two layers make of that, to positions [.., n, width]."""
         config, block = self.config, f"blocks.{i}."
         y = self._normalized(x, f"{block}norm1")
         query = self._turned(self._heads(y, f"{block}query", config.heads), f"{block}query_norm", waves)
         key = self._turned(self._heads(y, f"{block}key", config.groups), f"{block}key_norm", waves)
         value = self._heads(y, f"{block}value", config.groups)
-        keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
-        keys.assign(keys.at[:, places].set(key))
-        values.assign(values.at[:, places].set(value))
         shared = config.groups < config.heads
-        found = F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, enable_gqa=shared)
-        x = x + self._linear(found.swapaxes(0, 1).reshape((x.shape[0], config.heads * config.size)), f"{block}attended")
+        found = F.scaled_dot_product_attention(query, *remember(i, key, value), enable_gqa=shared, **seen)
+        together = found.swapaxes(-3, -2).reshape((*x.shape[:-1], config.heads * config.size))
+        x = x + self._linear(together, f"{block}attended")
         y = self._normalized(x, f"{block}norm2")
         activation, up = ACTIVATIONS[config.activation], self._linear(y, f"{block}up")
         hidden = activation(self._linear(y, f"{block}gate")) * up if config.gated else activation(up)
@@ -163,8 +186,8 @@ class Decoder:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def _heads(self, x: Array, name: str, count: int) -> Array:
-        """Return [count, n, size] of a product of [n, width]."""
-        return self._linear(x, name).reshape((x.shape[0], count, self.config.size)).swapaxes(0, 1)
+        """Return [.., count, n, size] of a product of [.., n, width]."""
+        return self._linear(x, name).reshape((*x.shape[:-1], count, self.config.size)).swapaxes(-3, -2)
 
     def _normalized(self, x: Array, name: str) -> Array:
         """Normalize along the last axis."""
@@ -174,7 +197,7 @@ class Decoder:
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.config.epsilon)
 
     def _turned(self, x: Array, norm: str, waves: list[Array]) -> Array:
-        """Turn pairs of numbers of heads [count, n, size] by angles that grow with the position.
+        """Turn pairs of numbers of heads [.., n, size] by angles that grow with the position.
 
         A pair is as far apart as there are pairs: half a head, where all of its numbers turn.
         """

@@ -27,7 +27,7 @@ class Slot:
 
     ``kind``: ``parameter`` (with a gradient where the module trains), ``buffer`` (running statistics, caches) or
     ``optimizer`` (moments, step counts). The state is the parameters, the other slots, then the gradients in the order
-    of their parameters.
+    of their parameters. What is not ``in_file`` is left out by ``save``.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Slot:
     offset: int
     gradient_offset: int = -1
     kind: str = "parameter"
+    in_file: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlaot.ir import DTYPES, DType, Graph, Type
-from mlaot.ir.module import OPTIMIZER, Module, Transformed, gradient_of
+from mlaot.ir.module import OPTIMIZER, RANDOM, Module, Transformed, gradient_of
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, slots_beside, storage_strides
 from mlaot.lower.prepare import Prepared, filters_buffer, stored_filters, transformed_buffer
@@ -51,13 +51,13 @@ class Storage:
         """Choose the layout of a slot or a frozen weight, and store its value."""
         node = next((g.inputs[name] for g in graphs if name in g.inputs), None)
         if node is None:
-            assert not model.trains or name in model.state, f"bug in mlaot: no entry has the parameter {name}"
+            assert name not in model.trained, f"bug in mlaot: no entry has the parameter {name}"
             return  # nothing reads it
         made_of = model.transformed.get(name)
         if made_of is not None and not (model.is_stateful or model.options.c_library or name in model.narrow):
             self._prepare(name, node.type, value, made_of)
             return
-        is_state = not model.is_frozen or (model.is_stateful and name in model.state)
+        is_state = not model.is_frozen or name in model.trained or (model.is_stateful and name in model.state)
         where = "state" if is_state else "constant"
         panels = None if is_state else panels_of(graphs, name)
         dtype = model.narrow.get(name, node.type.dtype)
@@ -83,13 +83,17 @@ class Storage:
 
     def _make_slots(self, model: Module, zeros: list[str]) -> None:
         """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
-        parameters = [self.buffers[name] for name in model.parameters if not model.is_frozen and name in self.buffers]
+        variable = model.trained if model.is_frozen else model.parameters
+        parameters = [self.buffers[name] for name in variable if name in self.buffers]
         size = len(self.initial)
         slots = []
         for buffer in [self.buffers[name] for name in model.slots if name in self.buffers]:
             if buffer.where == "state" and buffer not in parameters:
                 kind = "optimizer" if buffer.name.startswith(OPTIMIZER) else "buffer"
                 slots.append(self._slot(buffer, kind, -1))
+        if model.adapters:
+            learnt = model.graphs["train_step"].writes.keys() - {RANDOM}  # such as running statistics
+            slots = [replace(slot, in_file=slot.kind == "buffer" and slot.name in learnt) for slot in slots]
         end = max((self.offsets[b] + int(b.bytes) for b in parameters), default=0)
         for buffer in parameters if model.trains else ():
             gradient = replace(buffer, name=gradient_of(buffer.name))

@@ -116,10 +116,15 @@ def pack_fields(weights: Array, bits: int) -> Array:
     return np.asarray((pairs << places[:, :, None]).sum(axis=(1, 2)).astype(np.uint32).view(np.int32))
 
 
+def field_ups(bits: int) -> Array:
+    """Return by how much each field of a word is shifted to the left until it ends where the word does."""
+    places = bits * np.arange(WORD // 2 // bits)[:, None] + (WORD // 2) * np.arange(2)
+    return (WORD - bits - places).reshape(-1).astype(np.int32)
+
+
 def unpack_fields(words: Array, bits: int) -> Array:
     """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
-    ups = WORD - bits - (bits * np.arange(WORD // 2 // bits)[:, None] + (WORD // 2) * np.arange(2)).reshape(-1, 1)
-    fields = np.asarray(words[..., None, :] << ups.astype(np.int32)) >> (WORD - bits)
+    fields = np.asarray(words[..., None, :] << field_ups(bits)[:, None]) >> (WORD - bits)
     return fields.reshape(*words.shape[:-2], -1, words.shape[-1])
 
 

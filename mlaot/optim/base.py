@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from fnmatch import fnmatchcase
 from functools import wraps
 from typing import Any, TypedDict
@@ -70,6 +71,15 @@ class Optimizer:
         self.groups = [self._group(group) for group in groups or ()]
         for chosen in (self.options, *[group for _, group in self.groups]):
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
+
+    def of(self, parameters: Arrays) -> Optimizer:
+        """Return this optimizer with those of its groups alone that name one of these parameters."""
+        result, groups = copy(self), []
+        for patterns, own in self.groups:
+            if kept := tuple(p for p in patterns if any(fnmatchcase(name, p) for name in parameters)):
+                groups.append((kept, own))
+        result.groups = groups
+        return result
 
     def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Return the state before the first step."""

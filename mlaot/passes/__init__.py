@@ -142,13 +142,15 @@ def run(
 
 def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> Module:
     """Make the module of a traced model, as it is before the first pass."""
+    if traced.constants and not options.frozen:
+        raise MlaotError(f"{name}: lora keeps the model's own weights as they are; leave out the key 'frozen'")
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
     if options.intermediates:
         graphs[INTERMEDIATES] = _intermediates(traced)
     module = Module(
         name,
         graphs,
-        dict(traced.parameters),
+        traced.parameters | traced.constants,
         traced.trains,
         traced.learning_rate,
         per_example=traced.per_example,
@@ -159,6 +161,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
         dicts=traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set()),
         options=options,
         generation=traced.generation,
+        adapters=frozenset(traced.parameters) if traced.constants else frozenset(),
     )
     if sample is not None:
         lead = (dim("batch"),) if traced.per_example else ()

@@ -63,7 +63,9 @@ def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ..
             exact = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
             rounded = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, dims=sizes)
             declared = exact
-            if module.narrow or module.quantized:  # the reference is the model with its rounded weights
+            if (
+                module.narrow or module.grouped or module.quantized
+            ):  # the reference is the model with its rounded weights
                 exact = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, wide=True, dims=sizes)
         except (MlaotError, ValueError, IndexError):  # the sizes of these dims do not fit
             continue

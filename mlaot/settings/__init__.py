@@ -88,6 +88,33 @@ class ProjectBudget(Budget):
     wheel_kb: int | None = limit("size of the wheel", "a number of KB (1000 bytes)", example=200, minimum=1)
 
 
+@dataclass(frozen=True)
+class Lora:
+    """``lora`` of a model: the adapters that it trains in place of its weights."""
+
+    rank: int = key(
+        "how many numbers are between the two products of an adapter",
+        expected="a whole number of at least 1",
+        example=8,
+        minimum=1,
+    )
+    alpha: float | None = key(
+        "what an adapter adds is scaled by `alpha / rank`",
+        default=None,
+        otherwise="the rank",
+        expected="a positive number, such as 16",
+        example=16.0,
+        exclusiveMinimum=0,
+    )
+    targets: tuple[str, ...] | None = key(
+        "the weights that have adapters, by name or pattern",
+        default=None,
+        otherwise="all matrices that are factors of products and nothing else",
+        expected="a list of names or patterns such as ['*.query.weight']",
+        example=("*.query.weight", "*.value.weight"),
+    )
+
+
 def attribute(doc: str, *, example: str, otherwise: str) -> Any:
     """Declare a key that is a ``module:attribute``."""
     expected = f"'module:attribute', such as {example!r}"
@@ -150,6 +177,7 @@ class ModelSettings(Options):
     )
     dims: tuple[tuple[str, int], ...] = ()
     budget: Budget = Budget()
+    lora: Lora | None = None
 
     @property
     def declared(self) -> str:
@@ -280,6 +308,7 @@ TABLES = {
     Settings: "[tool.mlaot]",
     ModelSettings: "[tool.mlaot.models.<name>]",
     Budget: "[tool.mlaot.models.<name>.budget]",
+    Lora: "[tool.mlaot.models.<name>.lora]",
     ProjectBudget: BUDGET,
 }
 

@@ -73,6 +73,7 @@ CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "enum": lambda value, words: value in words,
     "pattern": lambda value, pattern: re.fullmatch(pattern, value) is not None,
     "minimum": lambda value, bound: bool(value >= bound),
+    "exclusiveMinimum": lambda value, bound: bool(value > bound),
     "maximum": lambda value, bound: bool(value <= bound),
     "items": lambda values, schema: all(fits(value, schema) for value in values),
     "contains": lambda values, schema: any(fits(value, schema) for value in values),

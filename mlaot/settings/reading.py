@@ -19,6 +19,7 @@ from mlaot.settings import (
     MODEL,
     ONNX,
     Budget,
+    Lora,
     ModelSettings,
     ProjectBudget,
     Settings,
@@ -192,7 +193,7 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     inherited = {key: project[key] for key in keys_of(ModelSettings) if key in project}
     where = table_of(name)
     default = f"{project['name']}.{name}"
-    values = read_table(ModelSettings, table, where, besides=("budget", "dims"), module=default, **inherited)
+    values = read_table(ModelSettings, table, where, besides=("budget", "dims", "lora"), module=default, **inherited)
     defaults = {key: getattr(budget, key) for key in keys_of(Budget)}
     own = read_table(Budget, table.get("budget", {}), table_of(name, "budget"), **defaults)
     kinds = [kind for kind in KINDS if values[kind]]
@@ -208,7 +209,20 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
             f"budget.isa of {where} in {FILE} has {missing[0]!r}, for which nothing is compiled: key 'isa' in"
             f" [tool.mlaot] is {list(project['isa'])}"
         )
-    return ModelSettings(name, **values, dims=dims, budget=Budget(**own))
+    lora = read_lora(table, name) if "lora" in table else None
+    return ModelSettings(name, **values, dims=dims, budget=Budget(**own), lora=lora)
+
+
+def read_lora(table: Mapping[str, Any], model: str) -> Lora:
+    """Read ``[tool.mlaot.models.<name>.lora]``; refuse keys beside it that go with weights of another kind."""
+    lora = Lora(**read_table(Lora, table["lora"], table_of(model, "lora")))
+    for key in ("frozen", "quantize"):
+        if table.get(key, True) is not True:
+            raise MlaotError(
+                f"key {key!r} in {table_of(model)} of {FILE} does not go with lora, whose module trains beside frozen"
+                f" weights; leave it out"
+            )
+    return lora
 
 
 def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:

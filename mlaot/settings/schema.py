@@ -6,7 +6,7 @@ import json
 from dataclasses import MISSING
 from typing import Any
 
-from mlaot.settings import DIM, FILE, KINDS, Budget, ModelSettings, ProjectBudget, Settings
+from mlaot.settings import DIM, FILE, KINDS, Budget, Lora, ModelSettings, ProjectBudget, Settings
 from mlaot.settings.keys import is_required, keys_of, schema_of
 
 
@@ -14,6 +14,7 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """Return the JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
     top, model = table_schema(Settings), table_schema(ModelSettings)
     model["properties"]["budget"] = table_schema(Budget)
+    model["properties"]["lora"] = table_schema(Lora)
     model["oneOf"] = [{"required": [kind]} for kind in KINDS]
     model["properties"]["dims"] = {
         "type": "object",

@@ -26,13 +26,14 @@ static ptrdiff_t slot_bytes(const Slot *slot)
     return dense_bytes(slot->dtype, slot->rank, slot->shape, &bytes) ? bytes : 0;
 }
 
-// The state but for the gradients as a safetensors file in memory.
-SELDOM static PyObject *pack_tensors(Model *self)
+// The state but for the gradients as a safetensors file in memory; of all slots, or of those that belong into files.
+SELDOM static PyObject *pack_tensors(Model *self, bool all)
 {
     const Table *table = TABLE_OF(self);
-    const ptrdiff_t head = table->tensors_bytes;
+    const int count = all ? table->slot_count : table->file_slots;
+    const ptrdiff_t head = all ? table->tensors_bytes : table->file_tensors_bytes;
     ptrdiff_t total = 8 + head;
-    for (int k = 0; k < table->slot_count; k++) {
+    for (int k = 0; k < count; k++) {
         total += slot_bytes(&table->slots[k]);
     }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, total);
@@ -43,10 +44,10 @@ SELDOM static PyObject *pack_tensors(Model *self)
     for (int b = 0; b < 8; b++) {
         to[b] = (char)((uint64_t)head >> (8 * b) & 255);
     }
-    memcpy(to + 8, table->tensors, (size_t)head);
+    memcpy(to + 8, all ? table->tensors : table->file_tensors, (size_t)head);
     to += 8 + head;
     lock_state(self);
-    for (int k = 0; k < table->slot_count; k++) {
+    for (int k = 0; k < count; k++) {
         const Slot *slot = &table->slots[k];
         ptrdiff_t strides[MAX_RANK];
         dense_strides(slot->dtype, slot->rank, slot->shape, strides);
@@ -230,7 +231,7 @@ SELDOM static PyObject *method_save(PyObject *self, PyObject *where)
 {
     PyObject *io = PyImport_ImportModule("io"), *os = io == NULL ? NULL : PyImport_ImportModule("os");
     PyObject *path = os == NULL ? NULL : PyObject_CallMethod(os, "fsdecode", "(O)", where);
-    PyObject *bytes = path == NULL ? NULL : pack_tensors(PY_BODY(self));
+    PyObject *bytes = path == NULL ? NULL : pack_tensors(PY_BODY(self), false);
     const int status = bytes == NULL ? -1 : save_file(io, os, path, bytes);
     release(io);
     release(os);
@@ -396,11 +397,11 @@ static int check_tensor(PyObject *where, const Slot *slot, PyObject *head, ptrdi
     return 0;
 }
 
-// Does the file have a part of the optimizer's state? -1 with an error.
-static int has_optimizer(const Table *table, PyObject *head)
+// Does the file have a part of the slots that it need not have? -1 with an error.
+static int has_further(const Table *table, PyObject *head)
 {
-    for (int k = 0; k < table->slot_count; k++) {
-        if (table->slots[k].kind == OPTIMIZER && dict_get(head, table->slots[k].name) != NULL) {
+    for (int k = table->needed_slots; k < table->slot_count; k++) {
+        if (dict_get(head, table->slots[k].name) != NULL) {
             return 1;
         }
     }
@@ -432,15 +433,16 @@ static int check_names(const Table *table, PyObject *where, PyObject *head)
 }
 
 #endif
-// Check the whole file before anything is changed. The optimizer's state may be missing as a whole: `begin` is -1 then.
+// Check the whole file before anything is changed. What it need not have may be missing as a whole, such as the
+// optimizer's state: `begin` is -1 then.
 // A module that only serves passes over what it has no slot for, which a module that trains keeps besides.
 static int check_tensors(const Table *table, PyObject *where, PyObject *head, ptrdiff_t size, ptrdiff_t *begin)
 {
     ptrdiff_t expected = 0;
-    const int resumes = has_optimizer(table, head);
+    const int resumes = has_further(table, head);
     for (int k = 0; k < table->slot_count && resumes >= 0; k++) {
         begin[k] = -1;
-        if (table->slots[k].kind == OPTIMIZER && resumes == 0) {
+        if (k >= table->needed_slots && resumes == 0) {
             continue;
         }
         if (check_tensor(where, &table->slots[k], head, size, &begin[k]) < 0) {

@@ -147,7 +147,7 @@ static PyObject *model_reduce(PyObject *self, PyObject *unused)
     (void)unused;
 #if HAS_STATE
     if (is_stateful(PY_BODY(self))) {
-        return Py_BuildValue("O()N", PY_TYPE(self), pack_tensors(PY_BODY(self)));
+        return Py_BuildValue("O()N", PY_TYPE(self), pack_tensors(PY_BODY(self), true));
     }
 #endif
     return Py_BuildValue("O()", PY_TYPE(self));

@@ -31,6 +31,7 @@ BEYOND_A_SCHEMA = (
     "[build-system] of",
     "for which nothing is compiled",
     "is for models of llm, onnx, sklearn, torch",
+    "does not go with lora",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

@@ -13,9 +13,12 @@ from safetensors.numpy import save_file
 
 from mlaot import llm
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.llm.decoder import Config
 from mlaot.llm.folder import read_folder
 from mlaot.llm.llama2c import PARTS, read_checkpoint
+from mlaot.loading import load_model
+from mlaot.optim import SGD
 from mlaot.settings.reading import load_settings
 
 from ..projects import build_module, load, run
@@ -76,6 +79,43 @@ def check_scores(path: Path, wanted: Array, site: Path, context: int | None = No
 def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "model", *model_of(name))
     check_scores(path, DATA[f"{name}/scores"], tmp_path / "site", context=len(TOKENS))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whole_texts_have_the_scores_of_transformers(name: str, tmp_path: Path) -> None:
+    """In the form that trains, whose loss is the mean surprise at what follows."""
+    path, wanted = write(tmp_path / "model", *model_of(name)), DATA[f"{name}/scores"].astype(np.float64)
+    traced = llm.load(path, len(TOKENS), SGD(lr=0.1)).trace()
+    texts = np.array([TOKENS, TOKENS[::-1]])
+    found = evaluate(traced.graph, {**traced.parameters, "texts": texts})
+    np.testing.assert_allclose(found["out"][0], wanted, rtol=2e-5, atol=2e-5)
+    scores = found["out"].astype(np.float64)[:, :-1]
+    chosen = np.take_along_axis(scores, texts[:, 1:, None], axis=-1)[..., 0]
+    np.testing.assert_allclose(found["loss"], (np.log(np.exp(scores).sum(axis=-1)) - chosen).mean(), rtol=1e-5)
+    with pytest.raises(MlaotError, match="must not be negative"):
+        evaluate(traced.graph, {**traced.parameters, "texts": np.array([[*TOKENS, 1]])})
+
+
+def test_adapters_of_a_folder(tmp_path: Path) -> None:
+    """``lora = { rank = 2 }``: whole texts train, and ``read`` reads on as it did, with the same adapters."""
+    write(tmp_path / "llama", *model_of("llama"))
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "speak"\n[tool.mlaot.models.nn]\nllm = "llama"\ndims = { context = 9 }\n'
+        'lora = { rank = 2, targets = ["*.query.*", "embedding"] }\n'
+    )
+    settings = load_settings(tmp_path)
+    traced = load_model(settings, settings.models[0]).trace()
+    queries = {f"blocks.{i}.query.lora_{side}.weight" for i in range(2) for side in "AB"}
+    assert set(traced.parameters) == queries | {f"embedding.lora_{side}.weight" for side in "AB"}
+    wanted, read = DATA["llama/scores"], traced.entries["read"]
+    slots = {**traced.constants, **traced.buffers}
+    found = evaluate(read, {**slots, **traced.parameters, "tokens": TOKENS})
+    np.testing.assert_allclose(found["out"], wanted[-1], rtol=2e-5, atol=2e-5)
+    moved = {name: array + np.float32(0.1) for name, array in traced.parameters.items()}
+    found = evaluate(read, {**slots, **moved, "tokens": TOKENS})
+    whole = evaluate(traced.graph, {**slots, **moved, "texts": [TOKENS]})
+    np.testing.assert_allclose(found["out"], whole["out"][0, -1], rtol=2e-4, atol=2e-4)
+    assert np.abs(found["out"] - wanted[-1]).max() > 1e-2 and "place" not in traced.graph.inputs
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])

@@ -82,6 +82,13 @@ def test_fold_leaves_broadcasts() -> None:
     assert "broadcast" in after(fold_constants, graph)
 
 
+def test_fold_leaves_parts_of_open_size() -> None:
+    graph, n = Graph("f"), dim("n")
+    table = graph.constant(np.arange(6.0).reshape(3, 2), f64)
+    graph.outputs["y"] = ew.add(graph.input("x", f64[n, 2]), st.part(table, 0, 0, n))
+    assert "slice" in after(fold_constants, graph)
+
+
 def test_canonical_order_does_not_depend_on_how_it_was_written() -> None:
     texts = set()
     for swap in (False, True):

@@ -28,7 +28,7 @@ SETTINGS = {
         PYPROJECT + 'zzz = "w.safetensors"\n',
         "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
         " the keys are model, module, llm, onnx, sklearn, torch, sample, c_library, deterministic, winograd,"
-        " fast_division, frozen, intermediates, weights, weights_dtype, quantize, budget, dims",
+        " fast_division, frozen, intermediates, weights, weights_dtype, quantize, budget, dims, lora",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),

@@ -36,7 +36,8 @@ class Traced:
     training step, where that differs (dropout, normalization); ``entries``: the user's further functions by name.
 
     Inputs that are parameters or buffers have the note ``parameter``; a graph's ``writes`` are new values of buffers.
-    ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name.
+    ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name;
+    ``constants`` are weights that stay as they are while others are trained.
     ``named`` are the arrays that the user declared of the parameters of a scalar model: by name the numbers of their
     elements in the flat input ``PARAMETERS``. ``per_example``: the graphs are for one example
     and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
@@ -66,6 +67,7 @@ class Traced:
     refusals: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
     generation: Generation | None = None
+    constants: Arrays = field(default_factory=dict)
 
     @property
     def declared(self) -> Arrays:

@@ -19,9 +19,10 @@ from mlaot.frontend.trace.context import current
 from mlaot.frontend.trace.promotion import apply, as_node
 from mlaot.frontend.trace.tensor import Buffer, Tensor
 from mlaot.ir import Dim
+from mlaot.ir.module import RANDOM
 from mlaot.ops.random import random_bits
 
-NAME = "random"
+NAME = RANDOM
 state = Buffer(np.array([0, 0, 0], np.uint32), NAME)
 _site: ContextVar[list[int] | None] = ContextVar("site", default=None)
 _folded: ContextVar[tuple[Any, ...]] = ContextVar("folded", default=())

@@ -4,7 +4,7 @@
     v1 = const(value=3.0)    =>    v2 = const(value=6.0)
     v2 = mul(v0, v1)
 
-A broadcast stays: it costs nothing, but a folded one would be stored.
+A broadcast stays: it costs nothing, but a folded one would be stored. So does a part whose size is open.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlaot.ir import Graph, Node, Type
+from mlaot.ir.dims import product
 from mlaot.ops import Op
 from mlaot.ops import structure as st
 from mlaot.passes.base import pass_over
@@ -22,7 +23,7 @@ def fold(node: Node) -> Node | None:
     """f(constant, constant) => constant"""
     if not node.args or not isinstance(node.type, Type) or node.op is st.broadcast or node.op.draws:
         return None
-    if any(a.find().op is not st.const for a in node.args):
+    if any(a.find().op is not st.const for a in node.args) or not isinstance(product(node.type.shape), int):
         return None
     values = [a.find().attrs["value"].array for a in node.args]
     with np.errstate(all="ignore"):

@@ -305,6 +305,11 @@ def fixed_values(slots: Mapping[str, Array], graph: Graph, nodes: Sequence[Node]
 def check_frozen(module: Module, key: str) -> None:
     """Refuse a setting that changes weights where they are not frozen."""
     value = getattr(module.options, key)
+    if value and key == "quantize" and module.adapters:
+        raise MlaotError(
+            f"{module.name}: quantize = {value!r} is not for a model that trains adapters, whose gradients need finer"
+            " numbers than bytes; use weights_dtype = 'int8'"
+        )
     if value and not module.is_frozen:
         raise MlaotError(
             f"{module.name}: {key} = {value!r} is for weights that are frozen, and this model"

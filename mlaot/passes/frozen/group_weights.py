@@ -11,17 +11,27 @@ Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the 
 the scale. Scales are bfloat16, which has float32's range; they are rounded before the weights are divided by them, so
 that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded to 16 bits in the
 same groups, which moves results by a fiftieth of what int8 weights do, or less; the sum of a group is one of integers.
+
+A step that trains adapters takes the transpose of a weight, too, and many rows. There, the weight is computed anew from
+its integers, in memory of the step:
+
+    v1 = input(name=w) : f32[64,784]             v3 = reshape(right_shift(left_shift(v1, 24 ..), 24) * v2) : f32[784,64]
+    v4 = contract(v0, v1) : f32[b,784]    =>     v4 = contract(v0, v3) : f32[b,784]
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.ir import Node, Type
-from mlaot.ir.module import Module
+from mlaot.ir import Graph, Node, Type
+from mlaot.ir.module import Module, gradient_of
 from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
 from mlaot.nest.expressions import WORD
+from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
 from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
@@ -37,6 +47,29 @@ LEVELS = 2**15 - 1  # of the numbers of 16 bits
 TINY = np.finfo(np.float32).tiny
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """A matrix in groups of its first axis: the names of its words and of its scales, and how many rows it has.
+
+    ``is_turned``: it is the transpose of the weight that it stands for.
+    """
+
+    words: str
+    shape: tuple[int, ...]
+    scales: str
+    rows: int
+    bits: int
+    is_turned: bool = False
+
+    def inputs(self, graph: Graph) -> tuple[Node, Node]:
+        """Return words and scales in a graph."""
+        scales = Type(f32, (self.shape[0], self.shape[2]))
+        return (
+            graph.input(self.words, Type(i32, self.shape), parameter=True),
+            graph.input(self.scales, scales, parameter=True),
+        )
+
+
 @pass_over("module", after=("freeze", "quantize", "legalize"), when=lambda options: options.weights_dtype in BITS)
 def group_weights(module: Module) -> None:
     """Store the weights of products of all entries in the bits that ``weights_dtype`` asks for."""
@@ -44,12 +77,21 @@ def group_weights(module: Module) -> None:
     if not module.is_frozen:
         return
     dtype, is_fixed = module.options.weights_dtype, fixed_by(module)
-    for graph in module.graphs.values():
+    steps = [graph for graph in module.graphs.values() if module.trained and _trains(module, graph)]
+    grouped: dict[str, Grouped] = {}  # by the weight that it stands for
+    for graph in [graph for graph in module.graphs.values() if graph not in steps]:
         layers = {node: parts for node in graph.nodes() if (parts := split_dense(node, is_fixed)) is not None}
         values = fixed_values(module.slots, graph, [w for _, w in layers.values()])
-        for (node, (x, _)), value in zip(layers.items(), values, strict=True):
+        for (node, (x, w)), value in zip(layers.items(), values, strict=True):
             if np.isfinite(value).all():
-                graph.forward(node, _product(module, x, value, BITS[dtype]))
+                groups = _group(module, value, BITS[dtype])
+                graph.forward(node, _product(x, groups))
+                root, is_turned = _root(w)
+                if root.op is st.input_:
+                    grouped[root.attrs["name"]] = replace(groups, is_turned=is_turned)
+    for graph in steps:
+        _compute_anew(graph, grouped)
+    for graph in module.graphs.values():
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
     if not module.grouped:
@@ -100,18 +142,22 @@ def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
     return rounded(scales).astype(np.int8).reshape(-1, w.shape[1]), scales[:, 0]
 
 
-def _product(module: Module, x: Node, value: Array, bits: int) -> Node:
-    """Compute a dense layer with weights of few bits."""
-    graph = x.graph
+def _group(module: Module, value: Array, bits: int) -> Grouped:
+    """Store a matrix in groups."""
     rounded, scales = round_groups(value, bits)
-    fields = WORD // bits
     words = q8.pack_fields(rounded, bits).reshape(len(scales), -1, value.shape[1])
     name, scale_name = add_weight(module, words), add_weight(module, scales)
     module.grouped[name] = value.nbytes - words.nbytes - scales.nbytes
-    module.narrow[scale_name] = bf16
-    weights = graph.input(name, Type(i32, words.shape), parameter=True)
-    scale = graph.input(scale_name, Type(f32, scales.shape), parameter=True)
-    grouped = _in_groups(x, len(scales))
+    if not module.trained:  # else kernels read scales that cannot widen them
+        module.narrow[scale_name] = bf16
+    return Grouped(name, words.shape, scale_name, len(value), bits)
+
+
+def _product(x: Node, groups: Grouped) -> Node:
+    """Compute a dense layer with weights of few bits."""
+    bits, fields = groups.bits, WORD // groups.bits
+    weights, scale = groups.inputs(x.graph)
+    grouped = _in_groups(x, groups.shape[0])
     last = grouped.type.rank - 1
     largest = red.max_(ew.abs_(grouped), axes=(last,))
     inverse = st.broadcast(
@@ -121,6 +167,44 @@ def _product(module: Module, x: Node, value: Array, bits: int) -> Node:
     row_scale = ew.mul(largest, fill(largest, 1 / LEVELS, largest.type))
     shape = (*grouped.type.shape[:-1], GROUP_WEIGHTS // fields, fields)
     return q8.contract_groups(st.reshape(numbers, shape=shape), weights, scale, row_scale, bits=bits)
+
+
+def _trains(module: Module, graph: Graph) -> bool:
+    """Tell whether a graph changes parameters, or adds to their gradients."""
+    return any(name in graph.writes or gradient_of(name) in graph.writes for name in module.trained)
+
+
+def _root(w: Node) -> tuple[Node, bool]:
+    """Look through transposes of a matrix; tell whether it lies the other way round."""
+    is_turned = False
+    while w.op is st.transpose:
+        is_turned ^= tuple(w.attrs["perm"]) == (1, 0)
+        w = w.arg(0)
+    return w, is_turned
+
+
+def _compute_anew(graph: Graph, grouped: Mapping[str, Grouped]) -> None:
+    """Let products read what groups stand for in place of the weights themselves."""
+    for node in [node for node in graph.nodes() if node.op is red.contract]:
+        args = list(node.args)
+        for i, a in enumerate(node.args):
+            root, is_turned = _root(a.find())
+            if root.op is st.input_ and (groups := grouped.get(root.attrs["name"])) is not None:
+                value = _ungroup(graph, groups)
+                args[i] = st.transpose(value, perm=(1, 0)) if is_turned is not groups.is_turned else value
+        graph.forward(node, graph.add(node.op, args, node.attrs))
+
+
+def _ungroup(graph: Graph, groups: Grouped) -> Node:
+    """Compute the matrix of rows along the sum that groups stand for."""
+    bits, (count, words, columns) = groups.bits, groups.shape
+    weights, scale = groups.inputs(graph)
+    shape = (count, words, WORD // bits, columns)
+    fields = st.broadcast(weights, shape=shape, axes=(0, 1, 3))
+    ups = st.broadcast(graph.constant(q8.field_ups(bits), i32), shape=shape, axes=(2,))
+    numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - bits, fields.type))
+    values = ew.mul(ew.cast(numbers, dtype=f32), st.broadcast(scale, shape=shape, axes=(0, 3)))
+    return st.part(st.reshape(values, shape=(count * GROUP_WEIGHTS, columns)), 0, 0, groups.rows)
 
 
 def _in_groups(x: Node, groups: int) -> Node:

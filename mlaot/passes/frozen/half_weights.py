@@ -44,11 +44,13 @@ def half_weights(module: Module) -> None:
     graphs = list(module.graphs.values())
     for graph in graphs:
         _name_constants(module, graph)
+    trained = module.trained
     for name, value in module.parameters.items():
         reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
         is_factor = all(node.op is red.contract and i >= 0 for node, i in reads)
         is_table = all(node.op is gather and i == 0 and node.graph in graphs for node, i in reads)
-        if value.dtype != np.float32 or value.ndim == 0 or not reads or not (is_factor or is_table):
+        is_alone = is_factor or is_table
+        if name in trained or value.dtype != np.float32 or value.ndim == 0 or not reads or not is_alone:
             continue
         dtype = HALVES.get(module.options.weights_dtype) or _exact_half(value)
         if dtype is None:

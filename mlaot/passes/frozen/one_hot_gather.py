@@ -74,8 +74,8 @@ def _one_hot(node: Node) -> tuple[Node, int, int] | None:
 
 
 def _is_finite(module: Module, node: Node) -> bool:
-    """Tell whether a node is a weight without infinities and nan."""
-    if node.op is not st.input_ or node.type.dtype.kind != "f":
+    """Tell whether a node is a frozen weight without infinities and nan."""
+    if node.op is not st.input_ or node.type.dtype.kind != "f" or node.attrs["name"] in module.trained:
         return False
     weight = module.parameters.get(node.attrs["name"])
     return weight is not None and bool(np.isfinite(weight).all())

@@ -43,7 +43,8 @@ def split_gates(module: Module) -> None:
     if not module.is_frozen:
         return
     for graph in module.graphs.values():
-        weights = {n: module.parameters[name] for name, n in graph.inputs.items() if name in module.parameters}
+        frozen = module.parameters.keys() - module.trained
+        weights = {n: module.parameters[name] for name, n in graph.inputs.items() if name in frozen}
 
         def place(weight: Node, value: Array, graph: Graph = graph) -> Node:
             type_ = weight.type.with_shape(value.shape)

@@ -57,7 +57,7 @@ def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer |
         if not module.parameters:
             raise MlaotError("a model with a loss trains, but this one has no parameters")
         if optimizer is not None:
-            state = optimizer.init(module.parameters)
+            state = optimizer.init(module.trained)
             module.state |= {OPTIMIZER + name: np.asarray(value) for name, value in state.items()}
         module.graphs["loss"] = _loss(module, model, model.outputs["loss"].find())
         module.graphs["train_step"] = _train_step(module, training, tile, optimizer)
@@ -124,8 +124,8 @@ def _differentiate(module: Module, model: Graph, name: str) -> tuple[Graph, dict
     graph, copies = copy_into(model, roots, name, keep=inputs)
     graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
     mean = _mean(copies[loss])
-    wanted = [graph.inputs[key] for key in module.parameters]
-    return graph, copies, mean, dict(zip(module.parameters, differentiate(mean, wanted), strict=True))
+    wanted = {key: graph.inputs[key] for key in module.trained}
+    return graph, copies, mean, dict(zip(wanted, differentiate(mean, [*wanted.values()]), strict=True))
 
 
 def _train_step(
@@ -159,7 +159,7 @@ def _accumulate(module: Module, model: Graph) -> Graph:
 def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
     graph = Graph("update")
     gradients = {}
-    for name in module.parameters:
+    for name in module.trained:
         node = graph.input(name, model.inputs[name].type, parameter=True)
         gradients[name] = graph.input(gradient_of(name), node.type, parameter=True)
         if optimizer is None:
@@ -188,7 +188,7 @@ def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimize
         name.removeprefix(OPTIMIZER): graph.input(name, Type(BY_NUMPY[str(a.dtype)], a.shape), parameter=True)
         for name, a in slots.items()
     }
-    parameters = {name: graph.inputs[name] for name in module.parameters}
+    parameters = {name: graph.inputs[name] for name in module.trained}
     written, kept = update_traced(optimizer, graph, parameters, gradients, state, _rate(module, graph))
     graph.writes |= written
     graph.writes |= {OPTIMIZER + name: node for name, node in kept.items()}
@@ -196,5 +196,5 @@ def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimize
 
 def _rate(module: Module, graph: Graph) -> Node:
     """Return the input ``lr``, of the widest dtype among the parameters."""
-    kind = BY_NUMPY[str(np.result_type(*[p.dtype for p in module.parameters.values()]))]
+    kind = BY_NUMPY[str(np.result_type(*[p.dtype for p in module.trained.values()]))]
     return graph.input("lr", Type(kind), default=module.learning_rate)

@@ -50,7 +50,7 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
     graph = next(iter(inputs.values())).graph
     read = set(tile.nodes())
     used = [name for name, node in tile.inputs.items() if node in read]
-    trained = [name for name in module.parameters if name in used]
+    trained = [name for name in module.trained if name in used]
     consts = [inputs[name] for name in used]
 
     def round_(body: Graph, args: list[Node]) -> list[Node]:
@@ -77,7 +77,7 @@ def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[
     attrs = {"body": body, "consts": len(consts), "carries": len(starts), "reverse": False}
     length: Dim = (BATCH + (EXAMPLES_TILE - 1)) // EXAMPLES_TILE
     _, loss, *sums = results(graph.add(scan, operands, {**attrs, "length": length}))
-    return loss, {**{k: full_like(inputs[k], 0) for k in module.parameters}, **dict(zip(trained, sums, strict=True))}
+    return loss, {**{k: full_like(inputs[k], 0) for k in module.trained}, **dict(zip(trained, sums, strict=True))}
 
 
 def _iota() -> dict[str, object]:

@@ -186,6 +186,69 @@ def test_models_without_such_layers_are_refused() -> None:
         passed(trains)
 
 
+class Deep(nn.Module):
+    """Layers whose weights lie either way, one that is read twice, and one that is small."""
+
+    def __init__(self) -> None:
+        self.first, self.second = mlaot.Parameter("first", W), nn.Linear(275, 275, rng=1)
+        self.last = nn.Linear(275, 10, rng=2)
+
+    def forward(self, x: Any) -> Any:
+        x = np.tanh(self.second(np.tanh(x @ self.first / 17)))
+        return self.last(np.tanh(self.second(x)))
+
+
+def adapted() -> tuple[Any, Deep]:
+    net = Deep()
+
+    def model(x: mlaot.f32[batch, 300]) -> Any:
+        return net(x)
+
+    return mlaot.lora(mlaot.model(model, loss=lambda y: (y**2).mean(), parameters=net), rank=2), net
+
+
+@pytest.mark.parametrize("dtype", BITS)
+def test_steps_that_train_adapters_read_the_same_integers(dtype: str) -> None:
+    """They are there once; a step's gradients are those of the dequantized weights, in float32."""
+    declared, net = adapted()
+    module = passed(declared, dtype)
+    bits = BITS[dtype]
+    steps = {name: ops(module, name) for name in ("train_step", "accumulate", "loss", "forward")}
+    assert [ops.count("contract_groups") for ops in steps.values()] == [0, 0, 3, 3]
+    read = {name for graph in module.graphs.values() for name in graph.inputs}
+    assert len(module.grouped) == 2 and not read & {"first", "second.weight"}
+    net.first.array = dequantized(W, bits).astype(np.float32)
+    net.second.weight = dequantized(np.asarray(net.second.weight).T, bits).T.astype(np.float32)
+    exact = passed(declared, "")
+    starts = {name: draw.standard_normal(array.shape, np.float32) / 9 for name, array in module.trained.items()}
+    zeros = {f"gradient({name})": np.zeros_like(array) for name, array in starts.items()}
+    found, wanted = (
+        evaluate(m.graphs["accumulate"], {**m.slots, **starts, **zeros, "x": inputs("dense", 3)})
+        for m in (module, exact)
+    )
+    assert len(zeros) == 6 and all(np.any(wanted[f"write {name}"]) for name in zeros)
+    for name, answer in wanted.items():
+        np.testing.assert_allclose(found[name], answer, rtol=1e-3, atol=1e-4 * np.abs(answer).max(), err_msg=name)
+    served, answer = (
+        evaluate(m.graphs["forward"], {**m.slots, **starts, "x": inputs("dense", 3)})["out"] for m in (module, exact)
+    )
+    np.testing.assert_allclose(served, answer, rtol=0, atol=2e-3 * np.abs(answer).max())
+
+
+def test_adapters_of_grouped_weights_learn(tmp_path: Path) -> None:
+    """Compiled, with golden vectors; int8 moves the outputs of the base by little."""
+    declared, net = adapted()
+    model = load(build_module(declared, "deep", tmp_path / "site", golden=True, weights_dtype="int8"))
+    x = inputs("dense", 8)
+    answer = net(x)
+    np.testing.assert_allclose(np.asarray(model.forward(x)), answer, rtol=0, atol=0.02 * np.abs(answer).max())
+    before = model.loss(x)
+    for _ in range(20):
+        model.train_step(x, 1.0)
+    assert model.loss(x) < 0.7 * before
+    assert max(model.selftest().values()) < 1
+
+
 MODELS = {"dense": dense, "one": one, "rows": rows}
 
 
