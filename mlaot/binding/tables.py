@@ -273,6 +273,7 @@ def text_table(module: ExtensionModule) -> dict[str, object]:
     return {
         "type_name": 'MODULE_NAME ".Generation"',
         "entry": f"ENTRY_{generation.entry}",
+        "update": "ENTRY_update" if any(entry.name == "update" for entry in module.entries) else -1,
         "context": generation.context,
         "tokens": generation.tokens,
         "slides": str(generation.slides).lower(),

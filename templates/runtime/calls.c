@@ -446,24 +446,41 @@ static int128 work_of(const Call *call)
 }
 
 #if HAS_TEXT
-// Whether a call reads a text on which there is no room for what it reads; with the lock of the state.
-static bool is_overfull(const Call *call)
+// Whether a call reads tokens for which a text has no room, or which are not those that it has next; with the lock.
+static bool is_misplaced(const Call *call)
 {
     const Text *text = TABLE_OF(call)->text;
     if (text == NULL || call->entry != &TABLE_OF(call)->entries[text->entry]) {
         return false;
     }
-    const int64_t place = *page_of(call->model).place;
-    return place < 0 || place > text->context || call->dim[-1 - call->entry->ports[0].shape[0]] > text->context - place;
+    const Page page = page_of(call->model);
+    const ptrdiff_t count = call->dim[-1 - call->entry->ports[0].shape[0]];
+    return *page.place < 0 || *page.place != *page.length || count > text->context - *page.place;
 }
 
-static int refuse_overfull(const Call *call)
+static int refuse_misplaced(const Call *call)
 {
-    const Text *text = TABLE_OF(call)->text;
-    PyErr_Format(PyExc_ValueError, "%s: %s: expected no more tokens than fit behind the %lld of the text that were read,"
-                 " of %zd at most, got %zd; rewind() makes room", call->function, call->entry->ports[0].name,
-                 (long long)*page_of(call->model).place, text->context, call->dim[-1 - call->entry->ports[0].shape[0]]);
+    const Page page = page_of(call->model);
+    const char *function = call->function, *name = call->entry->ports[0].name;
+    const long long place = *page.place, length = *page.length;
+    const ptrdiff_t context = TABLE_OF(call)->text->context, count = call->dim[-1 - call->entry->ports[0].shape[0]];
+    if (place == length) {
+        PyErr_Format(PyExc_ValueError, "%s: %s: expected no more tokens than fit behind the %lld of the text, of %zd at"
+                     " most, got %zd; rewind() makes room", function, name, place, context, count);
+    } else {
+        PyErr_Format(PyExc_ValueError, "%s: %s: %lld of the %lld tokens of the text are yet to be read, since they are"
+                     " new or the weights are; generate() reads them, rewind(%lld) forgets them", function, name,
+                     length - place, length, place);
+    }
     return -1;
+}
+
+// Whether a call changes the weights that have read a text.
+static bool changes_weights(const Call *call)
+{
+    const Table *table = TABLE_OF(call);
+    const ptrdiff_t number = call->entry - table->entries;
+    return table->text != NULL && (number == table->train_step || number == table->text->update);
 }
 
 #endif
@@ -481,9 +498,12 @@ static int run_tiles(Call *call)
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
 #if HAS_TEXT
-        if (is_overfull(call)) {
+        if (is_misplaced(call)) {
             unlock_state(call->model);
-            return refuse_overfull(call);
+            return refuse_misplaced(call);
+        }
+        if (changes_weights(call)) {
+            forget_reading(call->model);
         }
 #endif
         run_kernel(call->model, entry, 0, work, call->p, call->dim);

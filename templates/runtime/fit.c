@@ -186,6 +186,9 @@ static void run_block(Fit *fit)
 static void run_steps(Fit *fit)
 {
     const uint64_t start = clock_now();
+#if HAS_TEXT
+    forget_reading(fit->call.model);
+#endif
     do {
         for (int64_t k = 0; k < fit->stretch; k++) {
 #if MAX_LATE > 0

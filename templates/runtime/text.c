@@ -42,6 +42,14 @@ static PyObject *refuse_page(const char *function)
                         " begins a new one", function);
 }
 
+// Weights have changed: what they made of the text is nothing to go by. It has to be read anew; with the lock.
+static void forget_reading(const Model *self)
+{
+    if (TABLE_OF(self)->text != NULL) {
+        *page_of(self).place = 0;
+    }
+}
+
 // Put a token behind a page, which has room or slides: then its latter half is all that is kept, to be read anew.
 static void append_token(const Page *page, const Text *text, int32_t token)
 {

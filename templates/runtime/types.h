@@ -131,7 +131,7 @@ typedef struct {
 // different ones there are. In the state lie how many of a text were read, how many it has, and all of these.
 typedef struct {
     const char *type_name;  // of the iterators that generate
-    int entry;
+    int entry, update;  // update: the entry that changes weights besides train_step; -1: there is none
     ptrdiff_t context, tokens;
     bool slides;  // a text goes on behind its context
     ptrdiff_t place_at, length_at, tokens_at;

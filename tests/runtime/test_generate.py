@@ -136,6 +136,11 @@ def test_forward_reads_the_same_text(nn: ModuleType) -> None:
     text = nn.Model()
     np.testing.assert_array_equal(np.asarray(text.forward([1, 2, 3])), TABLE[3])
     assert list(text.generate([], max_tokens=1, temperature=0)) == [int(TABLE[3].argmax())]
+    with pytest.raises(
+        ValueError, match=r"forward: tokens: 1 of the 4 tokens of the text are yet to be read.* rewind\(3\)"
+    ):
+        text.forward([0])
+    text.rewind(3)
     with pytest.raises(ValueError, match=r"forward: tokens: expected no more .* the 3 .* of 10 at most, got 8; rewind"):
         text.forward([0] * 8)
     text.rewind(0)
@@ -381,6 +386,24 @@ def test_a_model_that_trains_and_an_entry_that_reads(site: Path) -> None:
     other = nn.Model()
     other.load(str(path))
     assert list(other.generate([], max_tokens=2, temperature=0)) == [10, 11]
+
+    def in_steps() -> None:
+        model.set_input(after, before)
+        model.forward()
+        model.backward()
+        model.update(0.1)
+
+    changes = (lambda: model.train_step(after, before), lambda: model.fit(after, before, epochs=20), in_steps)
+    for change in changes:
+        model.rewind(1)
+        assert model.read([4]).shape == (TOKENS,)
+        change()
+        with pytest.raises(
+            ValueError, match=r"2 of the 2 tokens of the text are yet to be read, since .* the weights are"
+        ):
+            model.read([4])
+        next(model.generate([], max_tokens=1, temperature=0))
+        assert model.buffers["place"].item() == 2
 
 
 def test_eager_calls_note_what_they_read() -> None:
