@@ -19,7 +19,7 @@ from mlaot.tokenizers.trie import NONE, double_array
 MAGIC = int.from_bytes(b"mlaotok1", "little")
 TABLES = (
     *("ends", "bytes", "flags", "words", "pairs", "byte_tokens", "ascii", "inner", "scores", "begin", "end"),
-    *("added", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "class_pages", "classes"),
+    *("added", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "plain", "class_pages", "classes"),
     *("compose_pages", "compose_classes", "decompositions", "compositions"),
 )
 # Bits of a tokenizer.
@@ -68,6 +68,8 @@ def pack(tokenizer: Tokenizer) -> bytes:
             "map_ends": np.cumsum([0, *map(len, texts.values())]).astype("<u4").tobytes(),
             "map_bytes": b"".join(texts.values()),
         }
+    if normalizer.charsmap or normalizer.kept or normalizer.strips:
+        tables["plain"] = _plain([*normalizer.charsmap, *normalizer.kept])
     if t.pattern:
         tables |= dict(zip(("class_pages", "classes"), _paged(unicode.classes()), strict=True))
     if normalizer.composes:
@@ -202,6 +204,15 @@ def _inner(pieces: Iterable[bytes]) -> bytes:
             if piece[i] & 0xC0 != 0x80:
                 bits[piece[i - 1], piece[i]] = 1
     return np.packbits(bits, axis=1, bitorder="little").tobytes()
+
+
+def _plain(keys: Iterable[bytes]) -> bytes:
+    """Return a byte of each ASCII character: whether it stays what it is before another one."""
+    plain = bytearray(b"\1" * 128)
+    for key in keys:
+        if key[0] < 128 and (len(key) == 1 or key[1] < 128):
+            plain[key[0]] = 0
+    return bytes(plain)
 
 
 def _paged(values: bytes) -> tuple[bytes, bytes]:

@@ -6,14 +6,13 @@
 #include "runtime/tokenizer_patterns.c"
 #include "runtime/tokenizer_tables.c"
 
-enum { MOST_SEEN = 1 << 12, BYTES_A_SEEN = 64, LONGEST_TOKEN = 1 << 12 };
+enum { MOST_SEEN = 1 << 13, BYTES_A_SEEN = 64, SEEN_BYTES = 23, SEEN_TOKENS = 8, LONGEST_TOKEN = 1 << 12 };
 
-// A part that was merged: where it stands in the normalized text of a number, and where its tokens do.
+// A part that came before, and its tokens: a cache line. The last of its words has the number of its bytes.
 typedef struct {
-    const char *text;
-    ptrdiff_t first, count, number;
-    uint64_t hash;
-    uint8_t bytes;
+    uint64_t words[3];
+    int32_t tokens[SEEN_TOKENS];
+    uint32_t count;
 } Seen;
 
 // One text on its way.
@@ -22,19 +21,16 @@ typedef struct {
     int32_t *tokens;
     ptrdiff_t count, room;
     Buffer text, spare, symbols, path;
+    const char *limit;  // no byte behind is read
     Seen *seen;
     ptrdiff_t seen_places;  // a power of two; 0: none
-    ptrdiff_t number;       // of the text between added tokens
     Made *made;
     bool follows;        // the last token stands for what is unknown
     const char *stranger;  // where a text has a character without a token; NULL: nowhere
 } Encoding;
 
-static bool tokens_room(Encoding *e, ptrdiff_t more)
+static bool more_room(Encoding *e, ptrdiff_t more)
 {
-    if (more <= e->room - e->count) {
-        return true;
-    }
     if (more > PTRDIFF_MAX / 16 || e->room > PTRDIFF_MAX / 16) {
         return false;
     }
@@ -46,6 +42,11 @@ static bool tokens_room(Encoding *e, ptrdiff_t more)
     e->tokens = tokens;
     e->room = room;
     return true;
+}
+
+static inline bool tokens_room(Encoding *e, ptrdiff_t more)
+{
+    return more <= e->room - e->count || more_room(e, more);
 }
 
 static inline bool add_token(Encoding *e, int64_t token)
@@ -135,54 +136,77 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
     return count;
 }
 
-// Add the tokens of a part that is merged on its own.
-static bool add_part(Encoding *e, const char *at, const char *end)
+// Eight bytes of a part, of which it has some, or none; the others are zero.
+static inline uint64_t word_of_part(const Encoding *e, const char *at, ptrdiff_t bytes)
+{
+    if (bytes <= 0) {
+        return 0;
+    }
+    if (bytes >= 8 || e->limit - at < 8) {
+        return bytes_of_word(at, bytes);
+    }
+    return bytes_of_word(at, 8) & (UINT64_MAX >> (64 - 8 * bytes));
+}
+
+// The place of a part among those that came before. Its words are written to `key`.
+static inline Seen *seen_place(const Encoding *e, const char *at, ptrdiff_t bytes, uint64_t *key)
+{
+    key[0] = word_of_part(e, at, bytes);
+    key[1] = word_of_part(e, at + 8, bytes - 8);
+    key[2] = word_of_part(e, at + 16, bytes - 16) | (uint64_t)bytes << 56;
+    uint64_t hash = (key[0] ^ key[2]) * UINT64_C(0x9E3779B97F4A7C15);
+    hash = (hash ^ hash >> 32 ^ key[1]) * UINT64_C(0xD6E8FEB86659FD93);
+    return &e->seen[hash >> 32 & (uint64_t)(e->seen_places - 1)];
+}
+
+// Add the tokens of a part that did not come before, and note them in `seen`, if there is one.
+static bool add_new_part(Encoding *e, const char *at, const char *end, Seen *seen, const uint64_t *key)
 {
     const Tokenizer *t = e->t;
-    const ptrdiff_t bytes = end - at;
-    Seen *seen = NULL;
-    uint64_t hash = 0;
-    if (t->pair_places > 0 && bytes < 256) {
-        hash = tokenizer_hash(at, bytes);
-        const uint32_t symbol = find_word(t, at, bytes, hash);
-        if (symbol != TOKENIZER_NONE && (t->flags[symbol] & TOKEN_WHOLE) != 0) {
-            e->follows = false;
-            return add_token(e, symbol);
-        }
-        if (e->seen_places > 0) {
-            seen = &e->seen[hash & (uint64_t)(e->seen_places - 1)];
-            if (seen->hash == hash && seen->number == e->number && seen->bytes == bytes &&
-                same_bytes(seen->text, at, bytes)) {
-                if (!tokens_room(e, seen->count)) {
-                    return false;
-                }
-                memcpy(e->tokens + e->count, e->tokens + seen->first, (size_t)seen->count * sizeof *e->tokens);
-                e->count += seen->count;
-                e->follows = false;
-                return true;
-            }
-        }
-    } else if (t->pair_places > 0 && bytes <= LONGEST_TOKEN) {
+    const ptrdiff_t bytes = end - at, first = e->count;
+    if (t->pair_places > 0 && bytes <= LONGEST_TOKEN) {
         const uint32_t symbol = find_word(t, at, bytes, tokenizer_hash(at, bytes));
         if (symbol != TOKENIZER_NONE && (t->flags[symbol] & TOKEN_WHOLE) != 0) {
             e->follows = false;
+            if (seen != NULL) {
+                *seen = (Seen){{key[0], key[1], key[2]}, {(int32_t)symbol}, 1};
+            }
             return add_token(e, symbol);
         }
     }
-    const bool fresh = !e->follows;
     ptrdiff_t count = symbols_of(e, at, end);
     uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
     count = count < 0 ? -1 : merge_symbols(t, symbols, count, e->made);
-    const ptrdiff_t first = e->count;
     for (ptrdiff_t i = 0; i < count; i++) {
         if (!add_symbol(e, symbols[i])) {
             return false;
         }
     }
-    if (seen != NULL && fresh && !e->follows) {  // what is unknown depends on what stands before
-        *seen = (Seen){at, first, e->count - first, e->number, hash, (uint8_t)bytes};
+    if (seen != NULL && !e->follows && e->count - first <= SEEN_TOKENS) {
+        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first)};
+        memcpy(seen->tokens, e->tokens + first, seen->count * sizeof *seen->tokens);
     }
     return count >= 0;
+}
+
+// Add the tokens of a part that is merged on its own.
+static inline bool add_part(Encoding *e, const char *at, const char *end)
+{
+    const ptrdiff_t bytes = end - at;
+    if (e->seen_places == 0 || bytes > SEEN_BYTES || e->follows) {  // what is unknown depends on what stands before
+        return add_new_part(e, at, end, NULL, NULL);
+    }
+    uint64_t key[3];
+    Seen *seen = seen_place(e, at, bytes, key);
+    if (seen->words[0] != key[0] || seen->words[2] != key[2] || seen->words[1] != key[1]) {
+        return add_new_part(e, at, end, seen, key);
+    }
+    if (!tokens_room(e, SEEN_TOKENS)) {
+        return false;
+    }
+    memcpy(e->tokens + e->count, seen->tokens, sizeof seen->tokens);
+    e->count += seen->count;
+    return true;
 }
 
 // Add the tokens of characters that are merged: cut where nothing is merged across.
@@ -246,9 +270,10 @@ typedef struct {
 static inline void reach(Step *step, double score, bool single, ptrdiff_t size, uint32_t token)
 {
     score = single ? (double)(float)score : score;
-    if (step->size == 0 || score > step->score) {
-        *step = (Step){score, (uint32_t)size, token};
-    }
+    const bool is_better = score > step->score;
+    step->score = is_better ? score : step->score;
+    step->size = is_better ? (uint32_t)size : step->size;
+    step->token = is_better ? token : step->token;
 }
 
 // Add the pieces of the best way through a text.
@@ -265,7 +290,10 @@ static bool add_best(Encoding *e, const char *at, const char *end)
         return false;
     }
     Step *steps = (Step *)(void *)e->path.at;
-    memset(steps, 0, (size_t)(bytes + 1) * sizeof *steps);
+    steps[0] = (Step){0.0, 0, 0};
+    for (ptrdiff_t i = 1; i <= bytes; i++) {
+        steps[i] = (Step){-INFINITY, 0, 0};
+    }
     for (ptrdiff_t begin = 0, size; begin < bytes; begin += size) {
         size = utf8_size(at + begin, end);
         const double here = steps[begin].score;
@@ -334,8 +362,8 @@ static bool add_text(Encoding *e, const char *text, ptrdiff_t bytes, bool first)
         return false;
     }
     const char *end = text + bytes;
+    e->limit = end;
     e->follows = false;
-    e->number++;
     if ((t->bits & TOKENIZER_UNIGRAM) != 0) {
         return add_unigram(e, text, end);
     }

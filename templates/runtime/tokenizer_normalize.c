@@ -332,6 +332,18 @@ static bool add_mapped(const Tokenizer *t, const char *at, const char *end, Buff
     ptrdiff_t bytes;
     bool after_space = strips;
     for (ptrdiff_t size; at < end; at += size) {
+        const char *plain = at;
+        while (plain + 1 < end && (unsigned char)plain[1] < 128 && (unsigned char)*plain < 128 &&
+               t->plain[(unsigned char)*plain] != 0 && !(strips && *plain == ' ')) {
+            plain++;
+        }
+        if (plain > at) {
+            if (!buffer_add(to, at, plain - at)) {
+                return false;
+            }
+            after_space = false;
+            at = plain;
+        }
         size = map_step(t, at, end, &part, &bytes);
         const char *stop = part + bytes;
         while (after_space && part < stop && *part == ' ') {

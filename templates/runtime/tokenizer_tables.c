@@ -1,6 +1,7 @@
 // ------------------------------------------------------------------------- tokenizers: their tables, read where they lie
 #pragma once
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,6 +69,7 @@ typedef struct {
     const TrieNode *added, *kept, *frozen, *trie, *map;  // NULL: none
     const uint32_t *map_ends;
     const char *map_bytes;
+    const uint8_t *plain;  // ASCII characters that stay what they are before others
     const uint8_t *class_pages, *classes;
     const uint8_t *compose_pages, *compose_classes;
     const Decomposition *decompositions;
@@ -118,6 +120,7 @@ static Tokenizer tokenizer_view(const char *packed)
     t.map = tokenizer_table(packed, &next, 1, NULL);
     t.map_ends = tokenizer_table(packed, &next, 1, NULL);
     t.map_bytes = tokenizer_table(packed, &next, 1, NULL);
+    t.plain = tokenizer_table(packed, &next, 1, NULL);
     t.class_pages = tokenizer_table(packed, &next, 1, NULL);
     t.classes = tokenizer_table(packed, &next, 1, NULL);
     t.compose_pages = tokenizer_table(packed, &next, 1, NULL);

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlaot.tokenizers import patterns
 
 CUTS = {
-    "gpt2": ("I", "'ll", " go", "  ", " now", "'S", " 1234", " \n", "\n", "end", "\n\n"),
+    "gpt2": ("I", "'ll", " go", "  ", " now", "'", "S", " 1234", " \n", "\n", "end", "\n\n"),
     "llama3": ("I", "'ll", " go", "  ", " now", "'S", " ", "123", "4", " \n\n", "end", "\n\n"),
     "qwen2": ("I", "'ll", " go", "  ", " now", "'S", " ", "1", "2", "3", "4", " \n\n", "end", "\n\n"),
     "cl100k": ("I", "'ll", " go", "  ", " now", "'S", " ", "123", "4", " \n\n", "end", "\n\n"),
@@ -22,7 +22,7 @@ def test_cut(name: str) -> None:
     text = "I'll go   now'S 1234 \n\nend\n\n"
     found = patterns.cut(name, text)
     assert "".join(found) == text
-    assert name == "gpt2" or found == [*CUTS[name]]
+    assert found == [*CUTS[name]]
 
 
 def test_names() -> None:
