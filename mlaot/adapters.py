@@ -57,6 +57,8 @@ def _adapt(traced: Traced, rank: int, scale: float, targets: Sequence[str] | Non
     """Add adapters to all graphs of a model; they become its parameters, and its parameters constants."""
     if not traced.trains:
         raise MlaotError("lora: the model has no loss to train by; declare one, as in @mlaot.model(loss=...)")
+    if traced.constants:
+        raise MlaotError("lora: the model has adapters already; choose one lora")
     graphs = [g for g in (traced.graph, traced.training, *traced.entries.values()) if g is not None]
     taken = {name for graph in graphs for name in graph.inputs}
     adapters: Arrays = {}

@@ -20,11 +20,14 @@ import mlaot.nn.functional as F
 from mlaot import nn
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
+from mlaot.files import python_files
 from mlaot.frontend.trace.declaration import Declaration, Traced
+from mlaot.generate import compile_model
 from mlaot.ir.graph import Graph
 from mlaot.ir.module import Module
 from mlaot.optim import SGD, AdamW
 from mlaot.passes import run
+from mlaot.probe.beside import load_file as load_module
 from mlaot.settings.options import DEFAULTS, Options
 
 from .projects import EXAMPLES, build_module, load
@@ -201,6 +204,15 @@ FLOATS = X.astype(np.float32)
 
 
 @pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The module in plain Python."""
+    file = tmp_path_factory.mktemp("plain") / "nn.py"
+    program = compile_model(mlaot.lora(net_model(Net()), rank=2), "adapted.nn", Options(isas=("base",)))
+    file.write_text(str(python_files(program)["nn.py"]))
+    return load_module("adapted.nn", file)
+
+
+@pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     model = mlaot.lora(net_model(Net()), rank=2)
     return load(build_module(model, "adapted", tmp_path_factory.mktemp("site") / "site", ("base",), golden=True))
@@ -240,6 +252,20 @@ def test_verbs_and_fit_train_alike(compiled: ModuleType) -> None:
             np.asarray(one.parameters[name]), np.asarray(two.parameters[name]), rtol=1e-4, atol=1e-6
         )
     assert np.any(np.asarray(one.gradients["first.lora_B.weight"])) and not np.any(one.gradients["first.lora_A.weight"])
+
+
+def test_plain_python_has_the_same_files(compiled: ModuleType, plain: ModuleType, tmp_path: Path) -> None:
+    model, other, file = compiled.Model(), plain.Model(), tmp_path / "adapters.safetensors"
+    for _ in range(3):
+        model.train_step(FLOATS, LABELS)
+    model.save(file)
+    saved = file.read_bytes()
+    other.load(file)
+    assert abs(other.loss(FLOATS.tolist(), LABELS.tolist()) - model.loss(FLOATS, LABELS)) < 1e-4
+    other.save(file)
+    assert file.read_bytes() == saved
+    other.read(FLOATS[0].tolist())
+    assert copy.copy(other).buffers["last_scores"].tolist() == other.buffers["last_scores"].tolist() != [0] * 5
 
 
 def test_files_have_adapters_and_what_training_learns_besides(compiled: ModuleType, tmp_path: Path) -> None:
@@ -319,6 +345,8 @@ def test_models_that_cannot_be_adapted_are_refused() -> None:
         mlaot.lora(net, rank=1)
     with pytest.raises(MlaotError, match="lora: the model has no loss to train by"):
         mlaot.lora(mlaot.model(net_model(net).function, parameters=net), rank=1).trace()  # type: ignore[attr-defined]
+    with pytest.raises(MlaotError, match="lora: the model has adapters already"):
+        mlaot.lora(mlaot.lora(net_model(net), rank=1), rank=1).trace()
     taken = declared(
         lambda x, **held: x @ held["w"] @ held["w.lora_A.weight"], **{"w": V, "w.lora_A.weight": TABLE[:5]}
     )

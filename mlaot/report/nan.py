@@ -17,7 +17,7 @@ def warn_of_nan(traced: Traced, place: str) -> None:
     constants = (n.attrs["value"].array for n in topological(traced.graph.outputs.values()) if n.op.name == "const")
     arrays = ((f"a constant {value.dtype}{list(value.shape)}", value) for value in constants if np.ndim(value))
     untrained = (*((repr(name), value) for name, value in traced.buffers.items()), *arrays)
-    for name, value in traced.declared.items():
+    for name, value in (traced.declared | traced.constants).items():
         if count := count_wrong(value, not_finite):
             warn(f"nan or inf in {count:,} of {value.size:,} numbers of {name!r}", place)
     for name, value in untrained:
