@@ -280,10 +280,10 @@ def text_methods(generation: Generation) -> list[Method]:
         return [generate, rewind]
     encode = Method(
         "encode",
-        ", /, text, *, special=True, begin=False",
+        ", /, text, *, special=True, begin=True",
         "The tokens of a text. special: what is written as a special token is one. begin: those that texts begin with"
         " come first.",
-        ("def encode(text: str, *, special: bool = True, begin: bool = False) -> list[int]: ...",),
+        ("def encode(text: str, *, special: bool = True, begin: bool = True) -> list[int]: ...",),
         "FAST",
     )
     decode = one_argument_method("decode", "tokens: Sequence[int]", "str", "The text of tokens.")

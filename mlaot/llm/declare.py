@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,52 @@ from mlaot.frontend.trace.text import Text
 from mlaot.ir.dims import dim
 from mlaot.ir.types import i64
 from mlaot.llm.decoder import Config, Decoder
+from mlaot.llm.find_tokenizer import find_tokenizer, note_source
 from mlaot.llm.folder import read_folder
 from mlaot.llm.gguf import read_gguf
 from mlaot.llm.gguf_file import is_gguf
 from mlaot.llm.llama2c import read_checkpoint
 from mlaot.optim import Adam, Optimizer
 from mlaot.settings import ModelSettings, Settings
+from mlaot.tokenizers import Tokenizer
 
 CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor its user wants fewer
 
 
-def load(path: str | Path, context: int | None = None, optimizer: Optimizer | None = None) -> Declaration:
+@dataclass(frozen=True)
+class Wishes:
+    """What a user wants of the texts of a model: at most so many tokens, what makes these, and what comes behind."""
+
+    context: int | None = None
+    tokenizer: Tokenizer | Path | None = None
+    slides: bool = False
+
+
+def load(
+    path: str | Path,
+    context: int | None = None,
+    optimizer: Optimizer | None = None,
+    *,
+    tokenizer: Tokenizer | str | Path | None = None,
+    slides: bool = False,
+) -> Declaration:
     """Declare a language model: a folder with config.json and safetensors, a GGUF file, or a checkpoint of llama2.c.
 
     A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
-    those of the model, and no more than 2,048.
+    those of the model, and no more than 2,048. A text that ``slides`` goes on behind them. Without a ``tokenizer``, or
+    the path of one, the module has the one of the folder or the GGUF file, if there is one.
 
     With an ``optimizer`` the model trains by how likely it finds each token of texts after those before it: ``forward``
     takes whole texts then, and what it is otherwise, an entry of the name ``read`` is.
     """
-    beside = Path(sys._getframe(1).f_code.co_filename).parent / path
-    return _declare(beside if beside.exists() else Path(path), str(path), context, optimizer)
+    folder = Path(sys._getframe(1).f_code.co_filename).parent
+    if isinstance(tokenizer, str | Path):
+        tokenizer = _beside(folder, tokenizer)
+    return _declare(_beside(folder, path), str(path), Wishes(context, tokenizer, slides), optimizer)
+
+
+def _beside(folder: Path, path: str | Path) -> Path:
+    return folder / path if (folder / path).exists() else Path(path)
 
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
@@ -46,21 +71,28 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
     dims: Mapping[str, int] = dict(model.dims)
     if unknown := sorted(set(dims) - {"context"}):
         raise MlaotError(f"dims: a language model has the dim 'context' only, got {', '.join(unknown)}")
-    optimizer = Adam(lr=1e-3) if model.lora else None
-    declared = _declare(settings.project / model.llm, model.llm, dims.get("context"), optimizer)
+    tokenizer = settings.project / model.tokenizer if model.tokenizer else None
+    wishes = Wishes(dims.get("context"), tokenizer, model.slides)
+    declared = _declare(settings.project / model.llm, model.llm, wishes, Adam(lr=1e-3) if model.lora else None)
     return replace(declared, sample=sample)
 
 
-def _declare(path: Path, name: str, context: int | None, optimizer: Optimizer | None) -> Declaration:
+def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None) -> Declaration:
     if not path.exists():
         expected = "a folder with config.json, a GGUF file, or a checkpoint of llama2.c"
         raise MlaotError(f"no file or folder {name}; expected {expected}")
     for file in [path / "config.json", *sorted(path.glob("*.safetensors"))] if path.is_dir() else [path]:
-        sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model
+        note_source(file)
     config, weights = _read(path)
+    context = wishes.context
     if context is not None and not 2 <= context <= config.context:
         raise MlaotError(f"{name}: context: expected 2 to {config.context:,}, the model's own, got {context}")
-    text = Text(context or min(config.context, CONTEXT), entry="forward" if optimizer is None else "read")
+    text = Text(
+        context or min(config.context, CONTEXT),
+        find_tokenizer(path, wishes.tokenizer, config.tokens),
+        slides=wishes.slides,
+        entry="forward" if optimizer is None else "read",
+    )
     decoder = Decoder(config, weights, text)
 
     def read(tokens: Any) -> Any:

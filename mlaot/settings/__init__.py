@@ -29,7 +29,7 @@ NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the last part names C functions
 ONNX = r"^.*\.onnx$"
-PATH = r"^[^:]+$"
+PATH = r"^([A-Za-z]:[\\/])?[^:]+$"  # no module:attribute
 SKLEARN = rf"{MODEL}|^.*\.skops$"
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
@@ -147,6 +147,19 @@ class ModelSettings(Options):
         expected="the path of a folder or of a file, such as 'llama' or 'model.gguf'",
         example="llama",
         pattern=PATH,
+    )
+    tokenizer: str = key(
+        "what makes tokens of texts for a model of `llm`: a file such as tokenizer.json, tokenizer.model or"
+        " tokenizer.bin, or a folder that has one",
+        default="",
+        otherwise="the tokenizer that the model's folder or GGUF file has, if any",
+        expected="the path of a file or of a folder, such as 'tokenizer.json'",
+        example="tokenizer.json",
+        pattern=PATH,
+    )
+    slides: bool = flag(
+        "let a text of a model of `llm` go on behind its context: the latter half of it is read anew, as a text of its"
+        " own"
     )
     onnx: str = key(
         "an ONNX file of the project that is the model, in place of `model`",

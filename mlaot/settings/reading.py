@@ -203,6 +203,9 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     if len(kinds) > 1:
         kinds_text = " and ".join(f"a key {kind!r}" for kind in kinds)
         raise MlaotError(f"{where} of {FILE} has {kinds_text}; a model is declared by one")
+    for key in ("tokenizer", "slides"):
+        if values[key] and kinds != ["llm"]:
+            raise MlaotError(f"key {key!r} in {where} of {FILE} is for models of llm; leave it out")
     dims = read_dims(table.get("dims", {}), name, kind=kinds[0])
     if missing := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(

@@ -37,7 +37,11 @@ def refuse(path: Path, what: str, got: object, supported: str) -> MlaotError:
 
 def read_tokenizer_json(path: Path) -> Tokenizer:
     """Return the tokenizer of a ``tokenizer.json``."""
-    content = read_json(path, SHAPE, str(path))
+    return of_content(path, read_json(path, SHAPE, str(path)))
+
+
+def of_content(path: Path, content: Part) -> Tokenizer:
+    """Return the tokenizer of what a ``tokenizer.json`` has; errors name the ``path`` that it is from."""
     model = content["model"]
     kind = model.get("type") or ("BPE" if "merges" in model else "Unigram" if "unk_id" in model else "")
     if kind not in ("BPE", "Unigram"):

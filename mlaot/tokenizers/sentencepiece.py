@@ -23,6 +23,15 @@ Value = int | bytes
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary."""
+
+    text: bytes
+    score: float
+    kind: int
+
+
+@dataclass(frozen=True)
 class Message:
     """The fields of a message: what stands there for each number, in their order."""
 
@@ -95,9 +104,41 @@ def read_model(path: Path, data: bytes) -> Tokenizer:
         raise MlaotError(f"{path}: treat_whitespace_as_suffix: expected false, got true")
     if parse(path, proto.data(5)).data(2):
         raise MlaotError(f"{path}: denormalizer_spec: expected none, got one")
-    marks = spec.number(5, 1) != 0
-    fallback = _fallback(path, pieces) if trainer.number(35, 0) else ()
-    found, tokens = dict[bytes, int](), list[bytes]()
+    removes, dummy = spec.number(4, 1) != 0, spec.number(3, 1) != 0
+    normalizer = Normalizer(
+        charsmap=charsmap.decode(path, spec.data(2)),
+        strips=removes,
+        prefix="always" if dummy else "",
+        marks=spec.number(5, 1) != 0,
+    )
+    found = of_pieces(
+        path,
+        pieces,
+        normalizer,
+        merges=kind == BPE,
+        falls_back=bool(trainer.number(35, 0)),
+        surface=trainer.data(44, UNKNOWN_SURFACE.encode()),
+    )
+    begin, end = ((i,) if (i := trainer.number(*at)) in found.special else () for at in ((41, 1), (42, 2)))
+    return replace(found, begin=begin, end=end)
+
+
+def of_pieces(
+    path: Path,
+    pieces: Sequence[Piece],
+    normalizer: Normalizer,
+    *,
+    merges: bool,
+    falls_back: bool,
+    surface: bytes = UNKNOWN_SURFACE.encode(),
+) -> Tokenizer:
+    """Return the tokenizer of a vocabulary, which merges pieces or is a unigram model.
+
+    Where it ``falls_back``, what is no piece becomes bytes; else it is unknown, and written as ``surface``.
+    """
+    _check(path, pieces)
+    fallback = _fallback(path, pieces) if falls_back else ()
+    found, tokens, marks = dict[bytes, int](), list[bytes](), normalizer.marks
     for i, piece in enumerate(pieces):
         spelled = piece.text.replace(MARK.encode(), b" ") if marks else piece.text
         if piece.kind in (NORMAL, USER_DEFINED, UNUSED) and not (marks and b" " in piece.text):
@@ -106,54 +147,39 @@ def read_model(path: Path, data: bytes) -> Tokenizer:
     unknown = [i for i, piece in enumerate(pieces) if piece.kind == UNKNOWN]
     if len(unknown) != 1:
         raise MlaotError(f"{path}: expected one unknown piece, got {len(unknown)}")
-    tokens[unknown[0]] = trainer.data(44, UNKNOWN_SURFACE.encode())
+    tokens[unknown[0]] = surface
     controls = frozenset(i for i, piece in enumerate(pieces) if piece.kind == CONTROL)
-    begin, end = ((i,) if (i := trainer.number(*at)) in controls else () for at in ((41, 1), (42, 2)))
-    removes, dummy = spec.number(4, 1) != 0, spec.number(3, 1) != 0
     common = Tokenizer(
-        "bpe" if kind == BPE else "unigram",
+        "bpe" if merges else "unigram",
         tuple(tokens),
         found,
         byte_tokens=fallback,
         unknown=unknown[0],
         fuses_unknown=True,
-        normalizer=Normalizer(
-            charsmap=charsmap.decode(path, spec.data(2)),
-            kept=tuple(piece.text for piece in pieces if piece.kind == USER_DEFINED),
-            strips=removes,
-            prefix="always" if dummy else "",
-            marks=marks,
-        ),
+        normalizer=replace(normalizer, kept=tuple(piece.text for piece in pieces if piece.kind == USER_DEFINED)),
         added={pieces[i].text: i for i in controls},
         special=controls,
         silent=controls,
         unused=frozenset(i for i, piece in enumerate(pieces) if piece.kind == UNUSED),
-        begin=begin,
-        end=end,
-        drops_space=dummy or removes,
+        drops_space=bool(normalizer.prefix) or normalizer.strips,
     )
-    return with_pairs(common, [piece.score for piece in pieces]) if kind == BPE else _with_scores(common, pieces)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One entry of the vocabulary."""
-
-    text: bytes
-    score: float
-    kind: int
+    return with_pairs(common, [piece.score for piece in pieces]) if merges else _with_scores(common, pieces)
 
 
 def _pieces(proto: Message) -> Iterator[Piece]:
-    path, seen = proto.path, set[tuple[bool, bytes]]()
-    rows = proto.fields.get(1, [])
-    if not 0 < len(rows) <= MAX_TOKENS:
-        raise MlaotError(f"{path}: expected the pieces of a SentencePiece model, got {len(rows)}")
-    for i, row in enumerate(rows):
+    for row in proto.fields.get(1, []):
         if isinstance(row, int):
             raise proto.damaged(1)
-        message = parse(path, row)
-        piece = Piece(message.data(1), message.real(2), message.number(3, NORMAL))
+        message = parse(proto.path, row)
+        yield Piece(message.data(1), message.real(2), message.number(3, NORMAL))
+
+
+def _check(path: Path, pieces: Sequence[Piece]) -> None:
+    """Refuse a vocabulary that is none."""
+    seen = set[tuple[bool, bytes]]()
+    if not 0 < len(pieces) <= MAX_TOKENS:
+        raise MlaotError(f"{path}: expected the pieces of a SentencePiece model, got {len(pieces)}")
+    for i, piece in enumerate(pieces):
         key = piece.kind in (NORMAL, USER_DEFINED, UNUSED), piece.text
         try:
             piece.text.decode()
@@ -166,10 +192,9 @@ def _pieces(proto: Message) -> Iterator[Piece]:
         if not abs(piece.score) < 1e30:
             raise MlaotError(f"{path}: the piece {i}, {piece.text[:40]!r}, has the score {piece.score}")
         seen.add(key)
-        yield piece
 
 
-def _fallback(path: Path, pieces: list[Piece]) -> tuple[int, ...]:
+def _fallback(path: Path, pieces: Sequence[Piece]) -> tuple[int, ...]:
     """Return the tokens of the 256 bytes."""
     named = {piece.text: i for i, piece in enumerate(pieces) if piece.kind == BYTE}
     names = [b"<0x%02X>" % byte for byte in range(256)]
@@ -193,7 +218,7 @@ def _cuts(piece: bytes) -> Iterator[int]:
     return (i for i in range(1, len(piece)) if piece[i] & 0xC0 != 0x80)
 
 
-def _with_scores(found: Tokenizer, pieces: list[Piece]) -> Tokenizer:
+def _with_scores(found: Tokenizer, pieces: Sequence[Piece]) -> Tokenizer:
     """Return a unigram model: pieces of the user are better than any others."""
     normal = [np.float32(piece.score) for piece in pieces if piece.kind == NORMAL]
     best, worst = max(normal, default=np.float32(0)), min(normal, default=np.float32(0))

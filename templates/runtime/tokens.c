@@ -173,7 +173,7 @@ static PyObject *method_encode(PyObject *self, PyObject *const *args, Py_ssize_t
     static const char *const NAMES[] = {"text", "special", "begin", NULL};
     const Model *model = PY_BODY(self);
     PyObject *given[3] = {NULL};
-    char special = 1, begin = 0;
+    char special = 1, begin = 1;
     Tokens tokens = {NULL, 0};
     if (take_arguments("encode", NAMES, 1, args, count, names, given) < 0 ||
         (given[1] != NULL && element_set("encode", NAMES[1], BOOL, &special, given[1]) < 0) ||

@@ -32,6 +32,7 @@ BEYOND_A_SCHEMA = (
     "for which nothing is compiled",
     "is for models of llm, onnx, sklearn, torch",
     "does not go with lora",
+    "is for models of llm; leave it out",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

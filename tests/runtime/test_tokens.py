@@ -143,7 +143,7 @@ def test_the_begin_of_a_text(build: Callable[[str, Any], ModuleType]) -> None:
         return mlaot.take(table, tokens[-1], axis=0)
 
     nn = build("begins", follows)
-    assert nn.encode("ab<s>", begin=True) == [0, 2, 3, 0] and nn.encode("ab") == [2, 3]
+    assert nn.encode("ab<s>") == [0, 2, 3, 0] and nn.encode("ab", begin=False) == [2, 3]
     with pytest.raises(ValueError, match="encode: text: the tokenizer has no '<'"):
         nn.encode("ab<s>", special=False)
     assert nn.decode([0, 6, 2, 6, 1]) == "a ", "the space of a first token is none"

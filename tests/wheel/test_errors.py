@@ -27,8 +27,8 @@ SETTINGS = {
     "unknown key": (
         PYPROJECT + 'zzz = "w.safetensors"\n',
         "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " the keys are model, module, llm, onnx, sklearn, torch, sample, c_library, deterministic, winograd,"
-        " fast_division, frozen, intermediates, weights, weights_dtype, quantize, budget, dims, lora",
+        " the keys are model, module, llm, tokenizer, slides, onnx, sklearn, torch, sample, c_library, deterministic,"
+        " winograd, fast_division, frozen, intermediates, weights, weights_dtype, quantize, budget, dims, lora",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),
