@@ -32,6 +32,9 @@ def gather_nest(t: Target) -> Body:
         lets = (*_index(t, t.at[:rank], size), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
 
     def copy_row(x: Expr) -> Body:
+        if x.type.dtype != t.dtype:  # it is stored in 16 bits: no vector widens elements that are not adjacent
+            loops = [loop for loop in zip(t.names[rank:], t.shape[rank:], strict=True) if loop[0]]
+            return around(loops, (t.store(t.at, cast(x, t.dtype)),))
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])
 
     body = copy_row(value)

@@ -12,6 +12,12 @@ the scale. Scales are bfloat16, which has float32's range; they are rounded befo
 that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded to 16 bits in the
 same groups, which moves results by a fiftieth of what int8 weights do, or less; the sum of a group is one of integers.
 
+A table of which rows are read is stored so, too, once if it is also the weight of a product. What is read of it is made
+floats again:
+
+    v1 = input(name=w) : f32[1000,64]            v2 = gather(transpose(input(name=folded0)), v0) : i32[n,2,8]
+    v2 = gather(v1, v0) : f32[n,64]       =>     v3 = right_shift(left_shift(v2, 24 ..), 24) * scale : f32[n,64]
+
 A step that trains adapters takes the transpose of a weight, too, and many rows. There, the weight is computed anew from
 its integers, in memory of the step:
 
@@ -33,6 +39,7 @@ from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
 from mlaot.nest.expressions import WORD
 from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
+from mlaot.ops import indexing as ix
 from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
@@ -92,6 +99,8 @@ def group_weights(module: Module) -> None:
     for graph in steps:
         _compute_anew(graph, grouped)
     for graph in module.graphs.values():
+        _group_tables(module, graph, grouped, BITS[dtype])
+    for graph in module.graphs.values():
         kept = {*graph.nodes(), *[graph.inputs[name] for name in graph.writes]}
         graph.inputs = {k: node for k, node in graph.inputs.items() if k not in module.slots or node.find() in kept}
     if not module.grouped:
@@ -118,6 +127,19 @@ def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
         return None
     is_full = count + -count % GROUP_WEIGHTS <= PADDING_GROWTH * count
     return (x, w) if is_full and width >= GROUPED_COLUMNS and count * width >= GROUPED_ELEMENTS else None
+
+
+def is_table(node: Node, is_fixed: IsFixed) -> bool:
+    """Tell whether a node reads rows of a frozen matrix that are whole groups, and many."""
+    if node.op is not ix.gather or node.attrs["lead"] or node.arg(0).op is not st.input_ or not is_fixed(node.arg(0)):
+        return False
+    table = node.arg(0).type
+    if table.rank != 2 or table.dtype is not f32:
+        return False
+    count, width = table.shape
+    if not isinstance(count, int) or not isinstance(width, int):
+        return False
+    return width % GROUP_WEIGHTS == 0 and count >= GROUPED_COLUMNS and count * width >= GROUPED_ELEMENTS
 
 
 def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
@@ -167,6 +189,34 @@ def _product(x: Node, groups: Grouped) -> Node:
     row_scale = ew.mul(largest, fill(largest, 1 / LEVELS, largest.type))
     shape = (*grouped.type.shape[:-1], GROUP_WEIGHTS // fields, fields)
     return q8.contract_groups(st.reshape(numbers, shape=shape), weights, scale, row_scale, bits=bits)
+
+
+def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bits: int) -> None:
+    """Read the rows of tables from groups: those of products with the same weight, where there are such."""
+    is_fixed = fixed_by(module)
+    reads = [node for node in graph.nodes() if is_table(node, is_fixed)]
+    values = fixed_values(module.slots, graph, [node.arg(0) for node in reads])
+    for node, value in zip(reads, values, strict=True):
+        name = node.arg(0).attrs["name"]
+        if name not in grouped and np.isfinite(value).all():
+            grouped[name] = replace(_group(module, np.ascontiguousarray(value.T), bits), is_turned=True)
+        if name in grouped and grouped[name].is_turned:
+            rows = _rows(graph, grouped[name], node.arg(1), node.type)
+            results = {result.find() for result in (*graph.outputs.values(), *graph.writes.values())}
+            graph.forward(node, ew.copy(rows) if node in results else rows)  # no kernel ends with a reshape
+
+
+def _rows(graph: Graph, groups: Grouped, indices: Node, type_: Type) -> Node:
+    """Compute the columns of groups that indices name, as rows."""
+    words, scale = groups.inputs(graph)
+    read = ix.gather(st.transpose(words, perm=(2, 0, 1)), indices, lead=0)
+    scales = ix.gather(st.transpose(scale, perm=(1, 0)), indices, lead=0)
+    shape, last = (*read.type.shape, WORD // groups.bits), read.type.rank
+    fields = st.broadcast(read, shape=shape, axes=tuple(range(last)))
+    ups = st.broadcast(graph.constant(q8.field_ups(groups.bits), i32), shape=shape, axes=(last,))
+    numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - groups.bits, fields.type))
+    of_groups = st.broadcast(scales, shape=shape, axes=tuple(range(last - 1)))
+    return st.reshape(ew.mul(ew.cast(numbers, dtype=f32), of_groups), shape=type_.shape)
 
 
 def _trains(module: Module, graph: Graph) -> bool:

@@ -136,6 +136,29 @@ def test_other_weights_stay() -> None:
     np.testing.assert_array_equal(module.parameters["table"], TABLE)
 
 
+@pytest.mark.parametrize("dtype", BITS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_tables_are_read_in_groups(dtype: str, tied: bool, tmp_path: Path) -> None:
+    """Once for a product and for rows; also rows alone, beside a product of another weight."""
+
+    @mlaot.model
+    def both(x: mlaot.f32[batch, 320], i: mlaot.i64[n], j: mlaot.i32[2, n]) -> Any:
+        table = TIED["table"]
+        return x @ (table.T if tied else TABLE[:, ::-1].T), table[i], table[j] * 2
+
+    module = passed(both, dtype)
+    found = ops(module)
+    assert found.count("contract_groups") == 1 and len(module.grouped) == (1 if tied else 2)
+    assert not {name for name in module.graphs["forward"].inputs if module.parameters.get(name, W).shape == TABLE.shape}
+    library = load(build_module(both, f"tables{tied:d}_{dtype}", tmp_path / "site", weights_dtype=dtype))
+    indices = np.array([[3, -1, 255, 0], [0, 17, 17, 200]])
+    x = draw.standard_normal((2, 320), np.float32)
+    _, rows, doubled = map(np.asarray, library.forward(x, indices[0], indices.astype(np.int32)))
+    expected = dequantized(np.ascontiguousarray(TABLE.T), BITS[dtype]).T.astype(np.float32)
+    np.testing.assert_array_equal(rows, expected[indices[0]])
+    np.testing.assert_array_equal(doubled, 2 * expected[indices])
+
+
 def test_entries_share_weights() -> None:
     net = nn.Linear(300, 275, bias=False)
 
