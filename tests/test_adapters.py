@@ -359,6 +359,9 @@ def test_models_that_cannot_be_adapted_are_refused() -> None:
     both = declared(lambda x, w, v: x @ (v @ w), w=TABLE[:5], v=V)
     with pytest.raises(MlaotError, match="no weight of the model is a matrix that is a factor of products"):
         mlaot.lora(both, rank=1).trace()
+    whole = declared(lambda x, w: x @ w.astype(np.int32), w=V)
+    with pytest.raises(MlaotError, match="'w' cannot have adapters"):
+        mlaot.lora(whole, rank=1, targets=["w"]).trace()
     refused: Any = {"leave out the key 'frozen'": {"frozen": False}, "trains adapters": {"quantize": "int8"}}
     for message, options in refused.items():
         with pytest.raises(MlaotError, match=message):
