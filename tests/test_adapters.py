@@ -149,11 +149,12 @@ def products(graph: Graph) -> list[tuple[int, ...]]:
 def test_nothing_of_a_weights_size_is_computed() -> None:
     """Neither B A nor the gradient of a weight: backwards there is a product with each weight but the first."""
     square = V.T @ V
-    model = declared(lambda x, w, v: np.tanh(np.tanh(x @ v) @ w) @ w, w=square, v=V)
+    model = declared(lambda x, w, v: np.einsum("bi,oi->bo", np.tanh(np.tanh(x @ v) @ w), w), w=square, v=V)
     full, (module, _) = run("nn", model.trace()), entries(mlaot.lora(model, rank=2))
     assert {(5, 5), (7, 5)} & {shape[::sign] for shape in products(full.graphs["train_step"]) for sign in (1, -1)}
     for graph in module.graphs.values():
         assert not {(5, 7), (7, 5), (5, 5)} & set(products(graph)), graph
+        assert all(len(shape) == 2 for shape in products(graph))
     step = [node for node in module.graphs["train_step"].nodes() if node.op.name == "contract"]
     read = [a.find().attrs.get("name") for node in step for a in node.args]
     assert (read.count("w"), read.count("v")) == (4, 1)
@@ -358,6 +359,9 @@ def test_models_that_cannot_be_adapted_are_refused() -> None:
     both = declared(lambda x, w, v: x @ (v @ w), w=TABLE[:5], v=V)
     with pytest.raises(MlaotError, match="no weight of the model is a matrix that is a factor of products"):
         mlaot.lora(both, rank=1).trace()
+    whole = declared(lambda x, w: x @ w.astype(np.int32), w=V)
+    with pytest.raises(MlaotError, match="'w' cannot have adapters"):
+        mlaot.lora(whole, rank=1, targets=["w"]).trace()
     refused: Any = {"leave out the key 'frozen'": {"frozen": False}, "trains adapters": {"quantize": "int8"}}
     for message, options in refused.items():
         with pytest.raises(MlaotError, match=message):
@@ -370,13 +374,35 @@ def test_optimizers_of_the_users_own_and_none() -> None:
         assert set(module.trained) == set(traced.parameters) == {f"inner.lora_{side}.weight" for side in "AB"}
 
 
-def test_weights_that_start_alike_are_not_one() -> None:
-    """The zeros of B are no constant, though the model has the same ones."""
-    model = declared(lambda x, w, v: x @ w + x @ v, w=V, v=np.zeros((7, 5)))
-    module, traced = entries(mlaot.lora(model, rank=7))
-    values = {**module.slots, **moved(traced), "x": X}
-    wanted = evaluate(traced.graph, {**values, "wanted": Y})["out"]
-    np.testing.assert_allclose(evaluate(module.graphs["forward"], values)["out"], wanted)
+class Words(nn.Module):
+    """A table that is multiplied with one-hot rows, zeros, and a recurrent layer."""
+
+    def __init__(self) -> None:
+        self.table = mlaot.Parameter("table", draw.normal(size=(9, 6)).astype(np.float32))
+        self.zeros = mlaot.Parameter("zeros", np.zeros((6, 256), np.float32))
+        self.lstm = nn.LSTM(256, 16, batch_first=True, rng=1)
+
+    def forward(self, words: Any) -> Any:
+        hot = (words[..., None] == np.arange(9)).astype(np.float32)
+        return self.lstm(hot @ self.table @ self.zeros)[0].sum(axis=1)
+
+
+def test_nothing_is_computed_at_build_of_what_is_trained() -> None:
+    """B is zeros at the start, as another weight is; and 16 bits hold these."""
+    net = Words()
+
+    def model(words: mlaot.i64[batch, 4]) -> Any:
+        return net(words)
+
+    module, traced = entries(mlaot.lora(mlaot.model(model, loss=lambda y: (y**2).mean(), parameters=net), rank=6))
+    assert len(traced.parameters) == 6 and not module.narrow.keys() & traced.parameters.keys()
+    for name, start in traced.parameters.items():
+        assert name not in module.named_by_value(start)
+    values = {**moved(traced), "words": np.array([[3, 1, 8, 0], [2, 2, 5, 7]])}
+    wanted = evaluate(traced.graph, {**traced.constants, **values}, wide=True)["out"]
+    for name, key in {"forward": "out", "loss": "loss", "train_step": "loss"}.items():
+        found = evaluate(module.graphs[name], {**module.slots, **values, "lr": 0.0})[key]
+        np.testing.assert_allclose(found, wanted if key == "out" else (wanted**2).mean(), rtol=1e-4, atol=1e-5)
 
 
 def test_the_file_of_the_character_gpt_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

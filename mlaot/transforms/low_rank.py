@@ -8,8 +8,8 @@
                                               v6 = add(v3, v5) : f32[b,8]
 
 No matrix of the weight's size is computed. So a weight must be read by products with what is no weight, or as a table
-of rows, through transposes, slices and casts at most. (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models,
-2021, section 4.1.)
+of rows, through transposes, slices and casts to floats at most. (Hu et al., LoRA: Low-Rank Adaptation of Large Language
+Models, 2021, section 4.1.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from mlaot.ops.base import fill
 from mlaot.ops.indexing import gather
 
 Factors = tuple[Node, Node]  # matrices [rows, rank] and [rank, columns]
-LOOKS = (st.transpose, st.slice_, ew.cast)
 
 
 def uses_of(graph: Graph, weights: Container[str]) -> Iterator[tuple[str, Node | None, int | None]]:
@@ -59,7 +58,7 @@ def _views(graph: Graph, weights: Container[str]) -> dict[Node, tuple[str, tuple
     for node in graph.nodes():
         if node.op is st.input_ and node.attrs["name"] in weights:
             views[node] = node.attrs["name"], (0, 1)
-        elif node.op in LOOKS and node.arg(0) in views:
+        elif _is_look(node) and node.arg(0) in views:
             name, axes = views[node.arg(0)]
             perm = node.attrs["perm"] if node.op is st.transpose else (0, 1)
             views[node] = name, tuple(axes[k] for k in perm)
@@ -87,7 +86,7 @@ def add_low_rank(
         result = new.copy(node, [changed[a.find()] for a in node.args])
         new.origin = node.origin
         i = next((i for i, a in enumerate(node.args) if a.find() in factors), -1)
-        if i >= 0 and node.op in LOOKS:
+        if i >= 0 and _is_look(node):
             factors[node] = _look(node, *factors[node.arg(i)])
         elif i >= 0:
             others = [changed[a.find()] for k, a in enumerate(node.args) if k != i]
@@ -98,6 +97,11 @@ def add_low_rank(
     new.outputs = {name: changed[node.find()] for name, node in graph.outputs.items()}
     new.writes = {name: changed[node.find()] for name, node in graph.writes.items()}
     return new, changed
+
+
+def _is_look(node: Node) -> bool:
+    """Tell whether a node gives numbers of its argument, in another order or dtype; whole ones are others."""
+    return node.op in (st.transpose, st.slice_) or (node.op is ew.cast and node.type.dtype.kind == "f")
 
 
 def _look(node: Node, left: Node, right: Node) -> Factors:

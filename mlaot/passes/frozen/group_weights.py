@@ -170,8 +170,7 @@ def _group(module: Module, value: Array, bits: int) -> Grouped:
     words = q8.pack_fields(rounded, bits).reshape(len(scales), -1, value.shape[1])
     name, scale_name = add_weight(module, words), add_weight(module, scales)
     module.grouped[name] = value.nbytes - words.nbytes - scales.nbytes
-    if not module.trained:  # else kernels read scales that cannot widen them
-        module.narrow[scale_name] = bf16
+    module.narrow[scale_name] = bf16
     return Grouped(name, words.shape, scale_name, len(value), bits)
 
 
