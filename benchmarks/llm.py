@@ -1,6 +1,6 @@
-"""Tokens a second of a llama with 15 million weights, of random numbers: in float32, int8 and int4, on one core.
+"""Tokens a second of a llama with 15 or 110 million weights, of random numbers: in float32, int8 and int4, on one core.
 
-    MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER]
+    MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER] [--model 110M]
 
 The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. For
 each form of the weights: megabytes of the module; milliseconds of a new process from ``import`` until it has the scores
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,49 @@ from mlaot.errors import building
 from mlaot.generate import compile_model
 from mlaot.settings.options import Options
 
-WIDTH, HIDDEN, LAYERS, HEADS, TOKENS, CONTEXT = 288, 768, 6, 6, 32000, 256
-WEIGHTS = TOKENS * WIDTH + LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * HIDDEN)  # that a token reads
+TOKENS = 32000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A llama: its widths, how many layers and heads it has, and how many tokens a text."""
+
+    width: int
+    hidden: int
+    layers: int
+    heads: int
+    context: int
+
+    @property
+    def weights(self) -> int:
+        """How many a token reads."""
+        return TOKENS * self.width + self.layers * self.width * (4 * self.width + 3 * self.hidden)
+
+
+SHAPES = {"15M": Shape(288, 768, 6, 6, 256), "110M": Shape(768, 2048, 12, 12, 1024)}
 FORMS = {"float32": 4.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}  # bytes of one, with its share of a group's scale
 STEPS, ROUNDS = 100, 5
 FIRST = 1  # the token with which a text begins, and ends
 
 
-def checkpoint(path: Path) -> None:
+def checkpoint(path: Path, shape: Shape) -> None:
     """Write a checkpoint of llama2.c with random numbers."""
-    rng = np.random.default_rng(0)
+    rng, width, layers = np.random.default_rng(0), shape.width, shape.layers
 
-    def numbers(*shape: int, scale: float = 0.05) -> bytes:
-        return (rng.normal(size=shape) * scale).astype("<f4").tobytes()
+    def numbers(*extents: int, scale: float = 0.05) -> bytes:
+        return (rng.standard_normal(extents, np.float32) * np.float32(scale)).tobytes()
 
-    def ones(*shape: int) -> bytes:
-        return np.ones(shape, "<f4").tobytes()
+    def ones(*extents: int) -> bytes:
+        return np.ones(extents, "<f4").tobytes()
 
+    head = [width, shape.hidden, layers, shape.heads, shape.heads, TOKENS, shape.context]
     with path.open("wb") as file:
-        file.write(np.array([WIDTH, HIDDEN, LAYERS, HEADS, HEADS, TOKENS, CONTEXT], "<i4").tobytes())
-        file.write(numbers(TOKENS, WIDTH, scale=0.3) + ones(LAYERS, WIDTH))
-        file.write(b"".join(numbers(LAYERS, WIDTH, WIDTH) for _ in range(4)) + ones(LAYERS, WIDTH))
-        for shape in ((HIDDEN, WIDTH), (WIDTH, HIDDEN), (HIDDEN, WIDTH)):
-            file.write(numbers(LAYERS, *shape))
-        file.write(ones(WIDTH) + bytes(4 * CONTEXT * WIDTH // HEADS))
+        file.write(np.array(head, "<i4").tobytes())
+        file.write(numbers(TOKENS, width, scale=0.3) + ones(layers, width))
+        file.write(b"".join(numbers(layers, width, width) for _ in range(4)) + ones(layers, width))
+        for extents in ((shape.hidden, width), (width, shape.hidden), (shape.hidden, width)):
+            file.write(numbers(layers, *extents))
+        file.write(ones(width) + bytes(4 * shape.context * width // shape.heads))
 
 
 def best(call: Callable[[], float]) -> float:
@@ -102,11 +122,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama2c", type=Path, help="a clone of llama2.c, to compare with")
+    parser.add_argument("--model", choices=SHAPES, default="15M", help="how many weights (default: %(default)s)")
     options = parser.parse_args()
     one_core()
-    folder = Path(tempfile.mkdtemp())
-    file, read = folder / "model.bin", measure().bandwidth(int(4 * WEIGHTS))
-    checkpoint(file)
+    folder, shape = Path(tempfile.mkdtemp()), SHAPES[options.model]
+    file, read = folder / "model.bin", measure().bandwidth(4 * shape.weights)
+    checkpoint(file, shape)
     rows, speeds, texts = [], dict[str, float](), dict[str, bytes]()
     tokenizer = options.llama2c / "tokenizer.bin" if options.llama2c else None
     for form, size in FORMS.items():
@@ -122,7 +143,7 @@ def main() -> None:
             return time.perf_counter() - begun
 
         cells = (f"{os.path.getsize(library) / 1e6:.1f}", f"{first_token(library):.0f}", f"{speeds[form]:,.0f}")
-        cells += (f"{speeds[form] / speeds['float32']:.2f}", f"{size * WEIGHTS * speeds[form] / read:.2f}")
+        cells += (f"{speeds[form] / speeds['float32']:.2f}", f"{size * shape.weights * speeds[form] / read:.2f}")
         rows.append((form, *cells, f"{best(prompt) * 1e3:.1f}"))
     if options.llama2c:
         text, speed = by_llama2c(options.llama2c, file, folder)
