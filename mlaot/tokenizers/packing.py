@@ -62,11 +62,12 @@ def pack(tokenizer: Tokenizer) -> bytes:
         tables["kept"] = double_array(dict.fromkeys(normalizer.kept, 0))
     if t.kept and t.kind != "unigram":
         tables["frozen"] = double_array({piece: t.pieces[piece] for piece in t.kept})
-    if texts := normalizer.charsmap:
+    if normalizer.charsmap:
+        texts = {text: i for i, text in enumerate(dict.fromkeys(normalizer.charsmap.values()))}
         tables |= {
-            "charsmap": double_array({key: i for i, key in enumerate(texts)}),
-            "map_ends": np.cumsum([0, *map(len, texts.values())]).astype("<u4").tobytes(),
-            "map_bytes": b"".join(texts.values()),
+            "charsmap": double_array({key: texts[text] for key, text in normalizer.charsmap.items()}),
+            "map_ends": np.cumsum([0, *map(len, texts)]).astype("<u4").tobytes(),
+            "map_bytes": b"".join(texts),
         }
     if normalizer.charsmap or normalizer.kept or normalizer.strips:
         tables["plain"] = _plain([*normalizer.charsmap, *normalizer.kept])

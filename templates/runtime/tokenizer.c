@@ -159,6 +159,17 @@ static inline Seen *seen_place(const Encoding *e, const char *at, ptrdiff_t byte
     return &e->seen[hash >> 32 & (uint64_t)(e->seen_places - 1)];
 }
 
+// Note the tokens of a part, if there is a place, they are few, and they depend on nothing that stands before.
+static inline void note(const Encoding *e, Seen *seen, const uint64_t *key, ptrdiff_t first)
+{
+    if (seen != NULL && !e->follows && e->count - first <= SEEN_TOKENS) {
+        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first)};
+        memcpy(seen->tokens, e->tokens + first, seen->count * sizeof *seen->tokens);
+    }
+}
+
+static bool add_best(Encoding *e, const char *at, const char *end);
+
 // Add the tokens of a part that did not come before, and note them in `seen`, if there is one.
 static bool add_new_part(Encoding *e, const char *at, const char *end, Seen *seen, const uint64_t *key)
 {
@@ -168,11 +179,15 @@ static bool add_new_part(Encoding *e, const char *at, const char *end, Seen *see
         const uint32_t symbol = find_word(t, at, bytes, tokenizer_hash(at, bytes));
         if (symbol != TOKENIZER_NONE && (t->flags[symbol] & TOKEN_WHOLE) != 0) {
             e->follows = false;
-            if (seen != NULL) {
-                *seen = (Seen){{key[0], key[1], key[2]}, {(int32_t)symbol}, 1};
-            }
-            return add_token(e, symbol);
+            const bool is_done = add_token(e, symbol);
+            note(e, seen, key, first);
+            return is_done;
         }
+    }
+    if ((t->bits & TOKENIZER_UNIGRAM) != 0) {
+        const bool is_done = add_best(e, at, end);
+        note(e, seen, key, first);
+        return is_done;
     }
     ptrdiff_t count = symbols_of(e, at, end);
     uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
@@ -182,10 +197,7 @@ static bool add_new_part(Encoding *e, const char *at, const char *end, Seen *see
             return false;
         }
     }
-    if (seen != NULL && !e->follows && e->count - first <= SEEN_TOKENS) {
-        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first)};
-        memcpy(seen->tokens, e->tokens + first, seen->count * sizeof *seen->tokens);
-    }
+    note(e, seen, key, first);
     return count >= 0;
 }
 
@@ -345,9 +357,10 @@ static bool add_unigram(Encoding *e, const char *at, const char *end)
     while (at < end) {
         const char *next = memchr(at + 1, ' ', (size_t)(end - at - 1));
         next = next != NULL ? next : end;
-        if (!add_best(e, at, next)) {
+        if (!add_part(e, at, next)) {
             return false;
         }
+        e->follows = false;
         at = next;
     }
     return true;
@@ -413,7 +426,7 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
     }
-    while (t->pair_places > 0 && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
+    while ((t->pair_places > 0 || (t->bits & TOKENIZER_SPLITS_WORDS) != 0) && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
         e.seen_places = e.seen_places > 0 ? 2 * e.seen_places : 1;
     }
     if (is_done && e.seen_places > 0) {
