@@ -47,17 +47,10 @@ def named(text: str) -> str:
     return {**{text: name for name, text in PATTERNS.items()}, **ALIASES}.get(text, "")
 
 
-def _members(keeps: Callable[[int], bool]) -> str:
+def _members(keeps: Callable[[int], object]) -> str:
     """Return the inside of a class of characters: those whose classes' bits are kept."""
-    bits, found, begin = unicode.classes(), list[str](), -1
-    for code in range(unicode.CODES + 1):
-        kept = code < unicode.CODES and keeps(bits[code])
-        if kept and begin < 0:
-            begin = code
-        elif not kept and begin >= 0:
-            found.append(f"\\U{begin:08x}-\\U{code - 1:08x}")
-            begin = -1
-    return "".join(found)
+    kept = unicode.classes().translate(bytes(bool(keeps(bits)) for bits in range(256)))
+    return "".join(f"\\U{m.start():08x}-\\U{m.end() - 1:08x}" for m in re.finditer(b"\1+", kept))
 
 
 @cache
@@ -65,11 +58,9 @@ def compiled(name: str) -> re.Pattern[str]:
     """Return a pattern as one of Python's, whose own classes are of another version of Unicode."""
     text = PATTERNS[name].replace(r"\S", r"[^\s]")
     others = unicode.LETTER & ~(unicode.UPPER | unicode.LOWER)
-    text = text.replace(
-        r"\p{Lm}\p{Lo}", _members(lambda b: bool(b & others) and not b & (unicode.UPPER | unicode.LOWER))
-    )
+    text = text.replace(r"\p{Lm}\p{Lo}", _members(lambda b: b & others and not b & (unicode.UPPER | unicode.LOWER)))
     for spelled, bit in _CLASSES.items():
-        members = _members(lambda b, bit=bit: bool(b & bit))  # type: ignore[misc]
+        members = _members(lambda b, bit=bit: b & bit)  # type: ignore[misc]
         parts = re.split(r"(\[[^]]*\])", text)  # every other one is a class of characters
         text = "".join(part.replace(spelled, members if i % 2 else f"[{members}]") for i, part in enumerate(parts))
     return re.compile(text)

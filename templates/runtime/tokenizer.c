@@ -288,35 +288,21 @@ static inline void reach(Step *step, double score, bool single, ptrdiff_t size, 
     step->token = is_better ? token : step->token;
 }
 
-// Add the pieces of the best way through a text.
-static bool add_best(Encoding *e, const char *at, const char *end)
+// The best way to each place of a text.
+static inline void best_steps(const Tokenizer *t, const char *at, ptrdiff_t bytes, bool single, Step *steps)
 {
-    const Tokenizer *t = e->t;
-    const ptrdiff_t bytes = end - at;
-    const bool single = (t->bits & TOKENIZER_SINGLE) != 0;
-    if (bytes > PTRDIFF_MAX / 64 || bytes >= INT32_MAX) {
-        return false;
-    }
-    e->path.bytes = 0;
-    if (!buffer_room(&e->path, (bytes + 1) * (ptrdiff_t)sizeof(Step))) {
-        return false;
-    }
-    Step *steps = (Step *)(void *)e->path.at;
-    steps[0] = (Step){0.0, 0, 0};
-    for (ptrdiff_t i = 1; i <= bytes; i++) {
-        steps[i] = (Step){-INFINITY, 0, 0};
-    }
+    const TrieNode *trie = t->trie;
     for (ptrdiff_t begin = 0, size; begin < bytes; begin += size) {
-        size = utf8_size(at + begin, end);
+        size = utf8_size(at + begin, at + bytes);
         const double here = steps[begin].score;
         bool has_single = false;
         uint32_t node = 0;
         for (ptrdiff_t next = begin; next < bytes;) {
-            node = trie_child(t->trie, node, at[next++]);
+            node = trie_child(trie, node, at[next++]);
             if (node == TOKENIZER_NONE) {
                 break;
             }
-            const uint32_t token = t->trie[node].value;
+            const uint32_t token = trie[node].value;
             if (token != TOKENIZER_NONE) {
                 reach(&steps[next], t->scores[token] + here, single, next - begin, token);
                 has_single |= next - begin == size;
@@ -325,6 +311,29 @@ static bool add_best(Encoding *e, const char *at, const char *end)
         if (!has_single) {
             reach(&steps[begin + size], t->unknown_score + here, single, size, (uint32_t)t->unknown);
         }
+    }
+}
+
+// Add the pieces of the best way through a text.
+static bool add_best(Encoding *e, const char *at, const char *end)
+{
+    const Tokenizer *t = e->t;
+    const ptrdiff_t bytes = end - at;
+    if (bytes > PTRDIFF_MAX / 64 || bytes >= INT32_MAX) {
+        return false;
+    }
+    if (!buffer_room(&e->path, (bytes + 1) * (ptrdiff_t)sizeof(Step))) {
+        return false;
+    }
+    Step *steps = (Step *)(void *)e->path.at;
+    steps[0] = (Step){0.0, 0, 0};
+    for (ptrdiff_t i = 1; i <= bytes; i++) {
+        steps[i] = (Step){-INFINITY, 0, 0};
+    }
+    if ((t->bits & TOKENIZER_SINGLE) != 0) {
+        best_steps(t, at, bytes, true, steps);
+    } else {
+        best_steps(t, at, bytes, false, steps);
     }
     // Turn the way around: each step's token moves to where its piece begins.
     ptrdiff_t place = bytes;

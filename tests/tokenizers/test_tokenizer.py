@@ -59,7 +59,7 @@ def test_characters_are_all_there_are(code: ctypes.CDLL) -> None:
 
 def test_every_character(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
     """Each character has the same classes, and becomes the same, in Python and in C."""
-    text = "".join(f"{chr(code)}x {chr(code)}9" for code in range(1, CODES, 61) if not 0xD800 <= code < 0xE000)
+    text = "".join(f"{chr(code)}x {chr(code)}9" for code in range(1, CODES, 211) if not 0xD800 <= code < 0xE000)
     for name, tokenizer, compiled in all_cases:
         if name in ("json qwen2", "ranks o200k", "model unigram"):
             assert compiled.encode(text, begin=False) == tokenizer.encode(text, begin=False), name
