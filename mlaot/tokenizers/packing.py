@@ -51,6 +51,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
     cuts = False
     if t.kind == "unigram":
         tables |= {"trie": double_array(t.pieces), "scores": np.array(t.scores, "<f8").tobytes()}
+        tables["inner"] = _inner(t.pieces)
     else:
         tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
         if not t.byte_level:
