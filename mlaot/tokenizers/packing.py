@@ -191,7 +191,7 @@ def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
     """Return the table from pairs to their rank and what they are merged to; without a pair, both are -1."""
     places, found = _table([hash_of_pair(*pair) for pair in pairs], len(pairs))
     rows = np.full((places, 4), NONE, "<u4")
-    rows[found] = [(*pair, *merged) for pair, merged in pairs.items()]
+    rows[found] = np.array([(*pair, *merged) for pair, merged in pairs.items()], "<u4").reshape(-1, 4)
     return rows.tobytes()
 
 
