@@ -24,7 +24,7 @@ TABLES = (
 )
 # Bits of a tokenizer.
 UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, SPLITS_WORDS, MARKS, STRIPS, WORDS = (1 << bit for bit in range(8))
-PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS = (1 << bit for bit in range(8, 14))
+PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES = (1 << bit for bit in range(8, 15))
 # Bits of a token.
 SILENT, WHOLE, UNUSED, SPECIAL = (1 << bit for bit in range(4))
 PREFIXES = ("", "always", "unless space")
@@ -80,7 +80,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
         **{UNIGRAM: t.kind == "unigram", BYTE_LEVEL: t.byte_level, FUSES: t.fuses_unknown, SINGLE: t.single},
         **{SPLITS_WORDS: t.splits_words, MARKS: normalizer.marks, STRIPS: normalizer.strips, WORDS: normalizer.words},
         **{PREFIXES_FIRST: normalizer.prefixes_first, COMPOSES: normalizer.composes, DROPS_SPACE: t.drops_space},
-        **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept)},
+        **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept), UNUSES: bool(t.unused)},
     }
     head = (
         *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), PATTERNS.index(t.pattern)),

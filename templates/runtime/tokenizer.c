@@ -71,13 +71,11 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
         e.seen = calloc((size_t)e.seen_places, sizeof *e.seen);
         is_done = e.seen != NULL;
     }
-    for (int64_t i = 0; is_done && e.made == NULL && t->pair_places > 0 && i < t->symbols; i++) {
-        if ((t->flags[i] & TOKEN_UNUSED) != 0) {
-            e.made = malloc((size_t)t->symbols * sizeof *e.made);
-            is_done = e.made != NULL;
-            if (is_done) {
-                memset(e.made, -1, (size_t)t->symbols * sizeof *e.made);
-            }
+    if (is_done && (t->bits & TOKENIZER_UNUSES) != 0) {
+        e.made = malloc((size_t)t->symbols * sizeof *e.made);
+        is_done = e.made != NULL;
+        if (is_done) {
+            memset(e.made, -1, (size_t)t->symbols * sizeof *e.made);
         }
     }
     is_done = is_done && add_all(&e, text, bytes, special);
