@@ -47,6 +47,10 @@ def decode(path: Path, blob: bytes) -> dict[bytes, bytes]:
 
 def _keys(path: Path, units: list[int]) -> Iterator[tuple[bytes, int]]:
     """Yield the keys of a double array, and their values."""
+    children: dict[int, list[tuple[int, bytes]]] = {}  # by the base of a node
+    for place, unit in enumerate(units):
+        if 0 < (byte := unit & 0x800000FF) < 256:
+            children.setdefault(place ^ byte, []).append((place, bytes([byte])))
     waiting, steps = [(0, b"")], 0
     while waiting:
         node, key = waiting.pop()
@@ -55,10 +59,7 @@ def _keys(path: Path, units: list[int]) -> Iterator[tuple[bytes, int]]:
             if base >= len(units) or not units[base] >> 31:
                 raise MlaotError(f"{path}: the table of characters is damaged at {key!r}")
             yield key, units[base] & 0x7FFFFFFF
-        for byte in range(1, 256):
-            child = base ^ byte
-            if child < len(units) and units[child] & 0x800000FF == byte:
-                waiting.append((child, key + bytes([byte])))
+        waiting += ((child, key + byte) for child, byte in children.get(base, ()))
         steps += 1
         if steps > MAX_KEYS or len(key) > 255:
             raise MlaotError(f"{path}: the table of characters has keys without end")

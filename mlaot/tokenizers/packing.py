@@ -24,7 +24,7 @@ TABLES = (
 )
 # Bits of a tokenizer.
 UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, SPLITS_WORDS, MARKS, STRIPS, WORDS = (1 << bit for bit in range(8))
-PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS = (1 << bit for bit in range(8, 14))
+PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES = (1 << bit for bit in range(8, 15))
 # Bits of a token.
 SILENT, WHOLE, UNUSED, SPECIAL = (1 << bit for bit in range(4))
 PREFIXES = ("", "always", "unless space")
@@ -51,6 +51,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
     cuts = False
     if t.kind == "unigram":
         tables |= {"trie": double_array(t.pieces), "scores": np.array(t.scores, "<f8").tobytes()}
+        tables["inner"] = _inner(t.pieces)
     else:
         tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
         if not t.byte_level:
@@ -62,11 +63,12 @@ def pack(tokenizer: Tokenizer) -> bytes:
         tables["kept"] = double_array(dict.fromkeys(normalizer.kept, 0))
     if t.kept and t.kind != "unigram":
         tables["frozen"] = double_array({piece: t.pieces[piece] for piece in t.kept})
-    if texts := normalizer.charsmap:
+    if normalizer.charsmap:
+        texts = {text: i for i, text in enumerate(dict.fromkeys(normalizer.charsmap.values()))}
         tables |= {
-            "charsmap": double_array({key: i for i, key in enumerate(texts)}),
-            "map_ends": np.cumsum([0, *map(len, texts.values())]).astype("<u4").tobytes(),
-            "map_bytes": b"".join(texts.values()),
+            "charsmap": double_array({key: texts[text] for key, text in normalizer.charsmap.items()}),
+            "map_ends": np.cumsum([0, *map(len, texts)]).astype("<u4").tobytes(),
+            "map_bytes": b"".join(texts),
         }
     if normalizer.charsmap or normalizer.kept or normalizer.strips:
         tables["plain"] = _plain([*normalizer.charsmap, *normalizer.kept])
@@ -78,7 +80,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
         **{UNIGRAM: t.kind == "unigram", BYTE_LEVEL: t.byte_level, FUSES: t.fuses_unknown, SINGLE: t.single},
         **{SPLITS_WORDS: t.splits_words, MARKS: normalizer.marks, STRIPS: normalizer.strips, WORDS: normalizer.words},
         **{PREFIXES_FIRST: normalizer.prefixes_first, COMPOSES: normalizer.composes, DROPS_SPACE: t.drops_space},
-        **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept)},
+        **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept), UNUSES: bool(t.unused)},
     }
     head = (
         *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), PATTERNS.index(t.pattern)),
@@ -189,7 +191,7 @@ def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
     """Return the table from pairs to their rank and what they are merged to; without a pair, both are -1."""
     places, found = _table([hash_of_pair(*pair) for pair in pairs], len(pairs))
     rows = np.full((places, 4), NONE, "<u4")
-    rows[found] = [(*pair, *merged) for pair, merged in pairs.items()]
+    rows[found] = np.array([(*pair, *merged) for pair, merged in pairs.items()], "<u4").reshape(-1, 4)
     return rows.tobytes()
 
 

@@ -47,10 +47,10 @@ def named(text: str) -> str:
     return {**{text: name for name, text in PATTERNS.items()}, **ALIASES}.get(text, "")
 
 
-def _members(keeps: Callable[[int], bool]) -> str:
+def _members(keeps: Callable[[int], object]) -> str:
     """Return the inside of a class of characters: those whose classes' bits are kept."""
-    kept = unicode.classes().translate(bytes(map(keeps, range(256))))
-    return "".join(f"\\U{run.start():08x}-\\U{run.end() - 1:08x}" for run in re.finditer(rb"\x01+", kept))
+    kept = unicode.classes().translate(bytes(bool(keeps(bits)) for bits in range(256)))
+    return "".join(f"\\U{m.start():08x}-\\U{m.end() - 1:08x}" for m in re.finditer(b"\1+", kept))
 
 
 @cache
@@ -58,11 +58,9 @@ def compiled(name: str) -> re.Pattern[str]:
     """Return a pattern as one of Python's, whose own classes are of another version of Unicode."""
     text = PATTERNS[name].replace(r"\S", r"[^\s]")
     others = unicode.LETTER & ~(unicode.UPPER | unicode.LOWER)
-    text = text.replace(
-        r"\p{Lm}\p{Lo}", _members(lambda b: bool(b & others) and not b & (unicode.UPPER | unicode.LOWER))
-    )
+    text = text.replace(r"\p{Lm}\p{Lo}", _members(lambda b: b & others and not b & (unicode.UPPER | unicode.LOWER)))
     for spelled, bit in _CLASSES.items():
-        members = _members(lambda b, bit=bit: bool(b & bit))  # type: ignore[misc]
+        members = _members(lambda b, bit=bit: b & bit)  # type: ignore[misc]
         parts = re.split(r"(\[[^]]*\])", text)  # every other one is a class of characters
         text = "".join(part.replace(spelled, members if i % 2 else f"[{members}]") for i, part in enumerate(parts))
     return re.compile(text)

@@ -17,7 +17,7 @@ from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # kinds of pieces
 UNIGRAM, BPE = 1, 2
-UNKNOWN_PENALTY = np.float32(10)
+UNKNOWN_PENALTY, BONUS = np.float32(10), 0.1
 UNKNOWN_SURFACE = " \N{DOUBLE QUESTION MARK} "
 Value = int | bytes
 
@@ -220,11 +220,10 @@ def _cuts(piece: bytes) -> Iterator[int]:
 
 def _with_scores(found: Tokenizer, pieces: Sequence[Piece]) -> Tokenizer:
     """Return a unigram model: pieces of the user are better than any others."""
-    normal = [np.float32(piece.score) for piece in pieces if piece.kind == NORMAL]
-    best, worst = max(normal, default=np.float32(0)), min(normal, default=np.float32(0))
+    worst = min((np.float32(piece.score) for piece in pieces if piece.kind == NORMAL), default=np.float32(0))
 
     def score(piece: Piece) -> float:
-        return float(np.float32(len(piece.text)) * best) - 0.1 if piece.kind == USER_DEFINED else piece.score
+        return BONUS * (len(piece.text) - 1) if piece.kind == USER_DEFINED else piece.score
 
     kept = {text: i for text, i in found.pieces.items() if i not in found.unused}
     scores, unknown = tuple(map(score, pieces)), float(worst - UNKNOWN_PENALTY)

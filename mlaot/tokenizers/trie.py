@@ -1,4 +1,8 @@
-"""A trie as a double array, which C walks in place: the child by a byte is at the node's base XOR the byte."""
+"""A trie as a double array, which C walks in place: the child of a node by a byte is at the node's base plus the byte.
+
+A node is 64 bits: its base, times 512, plus the byte that leads to it, or ``FREE``; and its value, or ``NONE``. No two
+sets of children have the same base, so the byte tells whether a node is a child; nodes with equal children share them.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +11,70 @@ from typing import Any
 
 import numpy as np
 
-NONE = 0xFFFFFFFF
-BLOCK, TRIES = 256, 24  # children of a node lie in one block; so many free places are tried before a new block
+from mlaot.errors import MlaotError
+
+NONE, FREE, LABELS = 0xFFFFFFFF, 511, 512
+WINDOW = 1 << 12  # so many places are looked at for children
+MAX_BASE = (1 << 23) - WINDOW
 Node = dict[int, Any]  # children by byte; -1: the value
+Children = tuple[tuple[int, int, int], ...]  # of each child its byte, its value, and which children it has in turn
 
 
 def double_array(values: Mapping[bytes, int]) -> bytes:
-    """Return the nodes, each its base, its parent and its value, 32 bits each; node 0 is the root."""
+    """Return the nodes; the root is the first, and is not the child of any."""
     root: Node = {}
     for key, value in values.items():
         node = root
         for byte in key:
             node = node.setdefault(byte, {})
         node[-1] = value
-    return _Places().fill(root)
+    sets = _children(root)
+    bases = _bases(sets)
+    rows = np.full((max(bases) + LABELS, 2), (FREE, NONE), "<u4")
+    rows[0] = bases[-1] * LABELS + 1, root.get(-1, NONE)
+    for children, base in zip(sets, bases, strict=True):
+        for byte, value, its in children:
+            rows[base + byte] = bases[its] * LABELS + byte, value
+    return rows.tobytes()
 
 
-class _Places:
-    """The places of nodes. Free ones are a list; a place leaves it when it is taken."""
+def _children(root: Node) -> list[Children]:
+    """Return all different sets of children: none first, the root's last."""
+    known: dict[Children, int] = {(): 0}
+    done: dict[int, int] = {}
+    waiting = [(root, False)]
+    while waiting:
+        node, is_open = waiting.pop()
+        inner = [(byte, child) for byte, child in node.items() if byte >= 0]
+        if not is_open and inner:
+            waiting += [(node, True), *((child, False) for _, child in inner)]
+            continue
+        children = tuple(sorted((byte, child.get(-1, NONE), done[id(child)]) for byte, child in inner))
+        done[id(node)] = known.setdefault(children, len(known))
+    return [*known]
 
-    def __init__(self) -> None:
-        self.base, self.parent, self.value = list[int](), list[int](), list[int]()
-        self.free: dict[int, None] = {}
-        self.grow()
 
-    def grow(self) -> None:
-        begin = len(self.base)
-        self.free |= dict.fromkeys(range(begin, begin + BLOCK))
-        for column, initial in ((self.base, 0), (self.parent, NONE), (self.value, NONE)):
-            column += [initial] * BLOCK
-
-    def base_for(self, labels: list[int]) -> int:
-        """Return a base where the places of all labels are free."""
-        for tries, place in enumerate(self.free):
-            base = place ^ labels[0]
-            if all(base ^ label in self.free for label in labels):
-                return base
-            if tries == TRIES:
-                break
-        self.grow()
-        return len(self.base) - BLOCK
-
-    def fill(self, root: Node) -> bytes:
-        del self.free[0]
-        waiting = [(0, root)]
-        while waiting:
-            place, node = waiting.pop()
-            self.value[place] = node.get(-1, NONE)
-            labels = sorted(label for label in node if label >= 0)
-            if not labels:
-                continue
-            base = self.base[place] = self.base_for(labels)
+def _bases(sets: list[Children]) -> list[int]:
+    """Return the base of each set, where the places of all its bytes are free; without children it is 0."""
+    bases, taken = [0] * len(sets), {0}
+    begin, end, free = 1, 1, 0  # the bits of `free` are the places from `begin` to `end`
+    for i in range(len(sets) - 1, 0, -1):
+        labels = [byte for byte, _, _ in sets[i]]
+        while True:
+            fits = free
             for label in labels:
-                del self.free[base ^ label]
-                self.parent[base ^ label] = place
-                waiting.append((base ^ label, node[label]))
-        return np.array([self.base, self.parent, self.value], "<u4").T.tobytes()
+                fits &= free >> label
+            while fits and begin + (fits & -fits).bit_length() - 1 in taken:
+                fits &= fits - 1
+            if fits:
+                break
+            kept = max(begin, end - WINDOW)
+            free = free >> (kept - begin) | ((1 << WINDOW) - 1) << (end - kept)
+            begin, end = kept, end + WINDOW
+            if end > MAX_BASE:
+                raise MlaotError("the tokenizer has too many pieces, or too long ones")
+        bases[i] = begin + (fits & -fits).bit_length() - 1
+        taken.add(bases[i])
+        for label in labels:
+            free &= ~(1 << (bases[i] + label - begin))
+    return bases

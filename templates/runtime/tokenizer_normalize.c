@@ -33,8 +33,10 @@ static inline bool buffer_add(Buffer *buffer, const char *from, ptrdiff_t bytes)
     if (!buffer_room(buffer, bytes)) {
         return false;
     }
-    memcpy(buffer->at + buffer->bytes, from, (size_t)bytes);
-    buffer->bytes += bytes;
+    if (bytes > 0) {
+        memcpy(buffer->at + buffer->bytes, from, (size_t)bytes);
+        buffer->bytes += bytes;
+    }
     return true;
 }
 

@@ -24,6 +24,7 @@ enum {
     TOKENIZER_STRICT = 1 << 11,
     TOKENIZER_CUTS = 1 << 12,
     TOKENIZER_MAPS = 1 << 13,
+    TOKENIZER_UNUSES = 1 << 14,
 };
 enum { TOKEN_SILENT = 1, TOKEN_WHOLE = 2, TOKEN_UNUSED = 4, TOKEN_SPECIAL = 8 };
 enum { PREFIX_NEVER, PREFIX_ALWAYS, PREFIX_UNLESS_SPACE };
@@ -31,8 +32,9 @@ enum { PATTERN_NONE, PATTERN_GPT2, PATTERN_LLAMA3, PATTERN_QWEN2, PATTERN_CL100K
 #define TOKENIZER_MAGIC UINT64_C(0x316b6f746f616c6d)
 #define TOKENIZER_NONE UINT32_MAX
 
+// A base, above the byte that leads here.
 typedef struct {
-    uint32_t base, parent, value;
+    uint32_t link, value;
 } TrieNode;
 
 typedef struct {
@@ -155,8 +157,8 @@ static inline uint32_t utf8_code(const char *at, ptrdiff_t size)
 // The child of a node by a byte; TOKENIZER_NONE: none.
 static inline uint32_t trie_child(const TrieNode *trie, uint32_t node, char byte)
 {
-    const uint32_t child = trie[node].base ^ (unsigned char)byte;
-    return trie[child].parent == node ? child : TOKENIZER_NONE;
+    const uint32_t label = (unsigned char)byte, child = (trie[node].link >> 9) + label;
+    return (trie[child].link & 511) == label ? child : TOKENIZER_NONE;
 }
 
 // The longest key that a text begins with: its size, and its value; 0 without one.

@@ -25,7 +25,7 @@ def test_tokens(case: str, special: bool, folder: Path, code: ctypes.CDLL) -> No
     compiled = Compiled(code, tokenizer)
     for i, (text, expected) in enumerate(zip(TEXTS, answers(case, special), strict=bool(answers(case, special)))):
         assert compiled.encode(text, special=special, begin=False) == expected, repr(text)
-        if i % 3 == 0:
+        if i % 6 == 0:
             assert tokenizer.encode(text, special=special, begin=False) == expected, repr(text)
 
 

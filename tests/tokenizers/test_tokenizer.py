@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,24 +23,31 @@ PARTS = st.sampled_from([*WORDS, *CODE, *EMOJI, *SPACES, *SPECIAL, "\u2581", "12
 TEXT = st.lists(PARTS | st.text(max_size=4), max_size=8).map("".join)
 
 
+class Cases(list[tuple[str, Tokenizer, Compiled]]):
+    """All stored tokenizers, in Python and in C."""
+
+    def __repr__(self) -> str:
+        return "all"  # hypothesis prints what a test is called with
+
+
 @pytest.fixture(scope="module")
-def all_cases(tmp_path_factory: pytest.TempPathFactory, code: ctypes.CDLL) -> list[tuple[str, Tokenizer, Compiled]]:
+def all_cases(tmp_path_factory: pytest.TempPathFactory, code: ctypes.CDLL) -> Cases:
     folder = tmp_path_factory.mktemp("stored")
     found = [(case, tokenizer_of(case, folder)) for case in CASES]
     found += [("characters", characters("".join(map(chr, range(0x250))))), ("bytes", raw_bytes())]
-    return [(name, tokenizer, Compiled(code, tokenizer)) for name, tokenizer in found]
+    return Cases((name, tokenizer, Compiled(code, tokenizer)) for name, tokenizer in found)
 
 
-@settings(deadline=None)
+@settings(deadline=None)  # patterns are compiled at first
 @given(text=TEXT, special=st.booleans(), begin=st.booleans())
-def test_python_and_c(all_cases: list[tuple[str, Tokenizer, Compiled]], text: str, special: bool, begin: bool) -> None:
+def test_python_and_c(all_cases: Cases, text: str, special: bool, begin: bool) -> None:
     for name, tokenizer, compiled in all_cases:
         if name != "characters":
             found = compiled.encode(text, special=special, begin=begin)
             assert found == tokenizer.encode(text, special=special, begin=begin), name
 
 
-@settings(deadline=None)
+@settings(deadline=None)  # patterns are compiled at first
 @given(text=TEXT)
 def test_bytes_and_characters(code: ctypes.CDLL, text: str) -> None:
     own = characters(text)
@@ -59,9 +67,9 @@ def test_characters_are_all_there_are(code: ctypes.CDLL) -> None:
             Compiled(code, own).encode(text)
 
 
-def test_every_character(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+def test_every_character(all_cases: Cases) -> None:
     """Each character has the same classes, and becomes the same, in Python and in C."""
-    text = "".join(f"{chr(code)}x {chr(code)}9" for code in range(1, CODES, 61) if not 0xD800 <= code < 0xE000)
+    text = "".join(f"{chr(code)}x {chr(code)}9" for code in range(1, CODES, 211) if not 0xD800 <= code < 0xE000)
     for name, tokenizer, compiled in all_cases:
         if name in ("json qwen2", "ranks o200k", "model unigram"):
             assert compiled.encode(text, begin=False) == tokenizer.encode(text, begin=False), name
@@ -86,7 +94,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_long_texts_take_no_longer(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str) -> None:
+def test_long_texts_take_no_longer(all_cases: Cases, unit: str) -> None:
     """A long text of one kind takes time in proportion, some milliseconds; its square would be a minute."""
     size = 1 << 18
     text = unit * (size // len(unit.encode()))
@@ -98,7 +106,7 @@ def test_long_texts_take_no_longer(all_cases: list[tuple[str, Tokenizer, Compile
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_long_parts(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str) -> None:
+def test_long_parts(all_cases: Cases, unit: str) -> None:
     """Parts of more than a few symbols are merged by a heap."""
     for count in (63, 64, 65, 66, 400):
         for name, tokenizer, compiled in all_cases:
@@ -107,7 +115,7 @@ def test_long_parts(all_cases: list[tuple[str, Tokenizer, Compiled]], unit: str)
                 assert compiled.encode(text) == tokenizer.encode(text), name
 
 
-def test_text_that_is_no_utf8(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+def test_text_that_is_no_utf8(all_cases: Cases) -> None:
     """What is no UTF-8 has no meaning, but reads no memory of others."""
     for bad in (b"\xff", b"a\xf0\x9f", b"\xe2\x96", b"\x80\x81 \xc5", b"'\xc5", b"\xf7\xbf\xbf\xbf", b"e\xcc"):
         for name, _, compiled in all_cases:
@@ -133,6 +141,38 @@ def test_equal_ranks(code: ctypes.CDLL) -> None:
         assert own.encode(text) == expected == Compiled(code, own).encode(text)
 
 
+def test_pieces_that_nothing_is_merged_to(code: ctypes.CDLL) -> None:
+    """A piece is a token where its own parts are merged to it, unless each part that is a token is this one."""
+    own = Tokenizer("bpe", (*TIES,), TIES, pairs={(0, 1): (0, 3), (0, 4): (1, 5), (1, 2): (2, 4)})
+    for whole, expected in ((False, [3, 2]), (True, [5])):
+        levels = {"byte_level": True, "byte_tokens": tuple(TIES.get(bytes([b]), -1) for b in range(256))}
+        one = replace(own, whole=whole, **levels)
+        assert one.encode("abc") == expected == Compiled(code, one).encode("abc")
+    assert own.encode("abc") == [3, 2] == Compiled(code, own).encode("abc")
+
+
+ENDINGS = ("a \n ", "a \n\n \t", "\n ", " \r", "a  ", " \n a", "\x85\n\u3000")
+
+
+def test_whitespace_at_the_end(all_cases: Cases) -> None:
+    for name, tokenizer, compiled in all_cases:
+        for text in ENDINGS if name != "characters" else ():
+            assert compiled.encode(text) == tokenizer.encode(text), (name, text)
+
+
+def test_rounding_decides_between_equal_ways(code: ctypes.CDLL) -> None:
+    """Behind a long text sums in float32 are rounded so that another way of a word is the best one."""
+    scores = {b" ": -9.0, b"a": -1.0, b"b": -1.0, b"c": -1.0, b"ab": -1.5 + 2**-16, b"bc": -1.5, b"<unk>": 0.0}
+    own = Tokenizer(
+        *("unigram", (*scores,), {piece: i for i, piece in enumerate(scores) if i < 6}),
+        **{"scores": (*scores.values(),), "unknown": 6, "unknown_score": -19.0, "single": True},
+    )
+    text = "abc " * 2000
+    found = own.encode(text)
+    assert found == Compiled(code, own).encode(text)
+    assert found[:3] == [4, 3, 0] and found[-3:] == [1, 5, 0]
+
+
 def test_unused_pieces_are_taken_apart(code: ctypes.CDLL) -> None:
     pairs = {(0, 1): (0, 3), (3, 2): (1, 5), (1, 2): (2, 4)}
     own = Tokenizer("bpe", (*TIES,), TIES, pairs=pairs, unused=frozenset({0, 3, 5}))
@@ -142,6 +182,7 @@ def test_unused_pieces_are_taken_apart(code: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "always", "unless space"])
 @pytest.mark.parametrize("marks", [True, False])
+@settings(deadline=None)  # patterns are compiled at first
 @given(text=TEXT | st.text(st.sampled_from(" \t\u2581ab\u3000<s>")))
 def test_normalizers(code: ctypes.CDLL, text: str, prefix: str, marks: bool) -> None:
     """The steps that no stored tokenizer has, with added tokens between the texts."""
@@ -160,9 +201,14 @@ def test_ends(code: ctypes.CDLL, tmp_path: Path) -> None:
     assert [token for token in range(7) if Compiled(code, own).ends(token)] == [2, 5]
 
 
-def test_mixed_lines(all_cases: list[tuple[str, Tokenizer, Compiled]]) -> None:
+def test_mixed_lines(all_cases: Cases) -> None:
     """One long text of many lines: what was seen before comes again."""
     text = "\n".join(lines(300, 5))
     for name, tokenizer, compiled in all_cases:
-        if name in ("json gpt2", "json characters with bytes", "model bpe of a user", "json characters"):
+        if "unigram" in name or name in (
+            "json gpt2",
+            "json characters with bytes",
+            "model bpe of a user",
+            "json characters",
+        ):
             assert compiled.encode(text) == tokenizer.encode(text), name
