@@ -63,7 +63,7 @@ def report_files(settings: Settings, model: ModelSettings, files: Mapping[str, s
     """Print what ``long_files`` has to say, and whether a model cannot share the runtime of the others."""
     lines = long_files(model.module, files)
     if settings.runtime and f'RUNTIME_NAME "{settings.runtime}"' not in str(files[f"{model.stem}.c"]):
-        lines.append(f"{model.module} has a runtime of its own, as it is too large to share {settings.runtime}")
+        lines.append(f"{model.module} has a runtime of its own, as it needs more than {settings.runtime} has")
     for line in lines:
         print(f"mlaot: {line}", flush=True)
 

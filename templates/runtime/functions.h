@@ -9,8 +9,7 @@
     X(NONE, method_zero_grad) X(NONE, method_backward) X(FAST, method_set_input) X(FAST, method_fit) \
     X(NAMED, method_run) X(NONE, method_get_inputs) X(NONE, method_get_outputs) X(NONE, method_get_providers) \
     X(NONE, model_reduce) X(ONE, model_setstate) X(NONE, module_info) X(NONE, module_selftest) \
-    X(NAMED, module_session) X(ONE, module_getattr) X(NONE, module_dir) X(FAST, method_generate) \
-    X(FAST, module_generate) X(ONE, method_rewind) X(FAST, method_encode) X(ONE, method_decode)
+    X(NAMED, module_session) X(ONE, module_getattr) X(NONE, module_dir)
 
 typedef struct {
     const char *build;  // of the runtime and of a module: the same, or their tables differ
@@ -29,7 +28,7 @@ typedef struct {
     SHARED_FUNCTIONS(SHARED_MEMBER)
 } Runtime;
 
-enum { STATE_SIZE = 320 };  // of a module, at most
+enum { STATE_SIZE = 256 };  // of a module, at most
 
 #if defined(MLAOT_ABI3T)
 #define RUNTIME_BUILD RUNTIME_DIGEST "t"

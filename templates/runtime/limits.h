@@ -1,5 +1,5 @@
-// How large the tables of a module may be whose runtime is shared, and what that has: all. A larger module has a
-// runtime of its own.
+// How large the tables of a module may be whose runtime is shared, and what that has: all but texts, which few models
+// have and much code serves. A module that needs more has a runtime of its own.
 #pragma once
 
 #define HAS_STATE 1
@@ -13,8 +13,8 @@
 #define HAS_FIT 1
 #define HAS_WEIGHTS_FILE 1
 #define HAS_PREPARED 1
-#define HAS_TEXT 1
-#define HAS_TOKENIZER 1
+#define HAS_TEXT 0
+#define HAS_TOKENIZER 0
 
 #define DIMS 16
 #define MAX_RANK 8

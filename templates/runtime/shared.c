@@ -19,7 +19,6 @@ typedef void Task(char *const *p, const ptrdiff_t *dim, ptrdiff_t begin, ptrdiff
     X(U32, uint32_t, INTEGER) X(U64, uint64_t, INTEGER)
 
 #include "runtime/functions.h"
-#include "runtime/tokenizer.c"
 #include "runtime/module.c"
 
 _Static_assert(sizeof(State) <= STATE_SIZE, "the state of a module");

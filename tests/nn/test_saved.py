@@ -15,7 +15,7 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
-from mlaot.binding.state import tensors_head
+from mlaot.binding.state import saved, tensors_head
 from mlaot.errors import MlaotError
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
@@ -61,7 +61,7 @@ def test_all_that_is_saved_can_be_read(optimizer: str, layers: str, tmp_path: Pa
     """A file of the state at its start: the net's own names come back, nothing of the training; into the net, too."""
     net = nn.Sequential(*LAYERS[layers]())
     module = compile_model(model(net, OPTIMIZERS[optimizer]()), "any.nn", Options(isas=("base",))).module
-    head = tensors_head(module).encode()
+    head = tensors_head(saved(module)).encode()
     sizes = [tensor["data_offsets"][1] for tensor in json.loads(head).values()]
     path = tmp_path / "file"
     path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(max(sizes)))

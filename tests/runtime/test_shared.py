@@ -14,8 +14,9 @@ import pytest
 
 from mlaot.binding.interface import render_interface
 from mlaot.binding.shared import fits_limits, is_runtime, limits, render_runtime
+from mlaot.ir.module import Generation
 from mlaot.ir.ports import Port
-from mlaot.lower.program import ExtensionModule
+from mlaot.lower.program import ExtensionModule, Slot
 
 from .. import instrumented
 from . import kinds, models
@@ -168,12 +169,22 @@ def test_the_library_for_c_shares_nothing() -> None:
 
 
 def test_a_module_beyond_the_limits_has_its_own() -> None:
-    """Nothing is too large to be built."""
+    """Nothing is too large to be built, and texts are in no shared runtime."""
     module, _ = models.MODELS["affine"]
     entry = module.entries[0]
     inputs = tuple(Port(f"x{i}", "f32", (2,)) for i in range(limits()["MAX_INPUTS"] + 1))
     many = replace(module, golden=(), entries=(replace(entry, inputs=inputs),))
-    for candidate, shares in ((module, True), (many, False)):
+    slots = tuple(
+        Slot(name, dtype, shape, strides, offset, kind="buffer")
+        for name, dtype, shape, strides, offset in (
+            *(("place", "i64", (), (), 0), ("length", "i64", (), (), 8)),
+            ("text", "i32", (9,), (1,), 64),
+        )
+    )
+    texts = replace(
+        module, golden=(), slots=slots, state_bytes=128, generation=Generation(entry.name, 9, 5, False, (), b"")
+    )
+    for candidate, shares in ((module, True), (many, False), (texts, False)):
         files = render_interface(sharing(candidate))
         text = str(files[f"{candidate.stem}.c"])
         assert ("#define IS_SHARED 1" in text) == shares

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,15 +93,14 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_long_texts_take_no_longer(all_cases: Cases, unit: str) -> None:
-    """A long text of one kind takes time in proportion, some milliseconds; its square would be a minute."""
-    size = 1 << 18
-    text = unit * (size // len(unit.encode()))
-    for name, _, compiled in all_cases:
+def test_long_texts_end(all_cases: Cases, unit: str) -> None:
+    """A long text of one kind takes some milliseconds; if its length counted twice, this test would take minutes."""
+    text = unit * ((1 << 18) // len(unit.encode()))
+    for name, tokenizer, compiled in all_cases:
         if name != "characters":
-            begun = time.process_time()
-            compiled.encode(text)
-            assert time.process_time() - begun < 10, name
+            found = compiled.encode(text, special=False, begin=False)
+            is_kept = tokenizer.byte_level and not tokenizer.normalizer.composes and not tokenizer.normalizer.prefix
+            assert not is_kept or tokenizer.decode(found) == text, name
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
