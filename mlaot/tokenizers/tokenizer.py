@@ -173,7 +173,7 @@ class Tokenizer:
             written = piece.replace(b" ", MARK.encode()) if self.normalizer.marks else piece
             return [self.byte_tokens[byte] for byte in written]
         if self.is_strict:
-            raise ValueError(f"expected characters that the tokenizer has, got {piece.decode()!r}")
+            raise ValueError(f"the tokenizer has no {piece.decode()!r}")
         return [self.unknown] if self.unknown >= 0 else []
 
 

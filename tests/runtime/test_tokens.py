@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,8 @@ import mlaot
 from mlaot import tokenizers
 from mlaot.tokenizers import Tokenizer
 
-from ..projects import build_module, load
+from ..projects import Build, build_module, load, plain_module
+from ..tokenizers.stored import TEXTS, tokenizer_of
 
 CONTEXT = 48
 n = mlaot.dim("n")
@@ -36,13 +38,7 @@ ANSWER = "héllo, wörld ☃ and 🦜🏽!"
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, Any], ModuleType]]:
-    site = tmp_path_factory.mktemp("tokens") / "site"
-    yield lambda name, model: load(build_module(model, name, site, ("base",)))
-
-
-@pytest.fixture(scope="module")
-def nn(build: Callable[[str, Any], ModuleType]) -> ModuleType:
+def nn(build: Build) -> ModuleType:
     return build("bytes", parrot(tokenizers.raw_bytes(), ANSWER))
 
 
@@ -110,7 +106,7 @@ def test_what_is_no_text(
         call(nn)
 
 
-def test_characters(build: Callable[[str, Any], ModuleType]) -> None:
+def test_characters(build: Build) -> None:
     nn = build("letters", parrot(tokenizers.characters("☃ abc"), "c☃ab a"))
     assert nn.encode("ab ☃") == [1, 2, 0, 4]
     assert "".join(nn.generate("a", max_tokens=6, temperature=0)) == "c☃ab a"
@@ -120,7 +116,7 @@ def test_characters(build: Callable[[str, Any], ModuleType]) -> None:
         nn.generate("a\n")
 
 
-def test_the_begin_of_a_text(build: Callable[[str, Any], ModuleType]) -> None:
+def test_the_begin_of_a_text(build: Build) -> None:
     """A text begins with its tokens, once, and its end ends an answer."""
     tokens = (b"<s>", b"</s>", *(bytes([letter]) for letter in b"abcd "))
     pieces = {token: i for i, token in enumerate(tokens) if len(token) == 1}
@@ -155,3 +151,27 @@ def test_the_begin_of_a_text(build: Callable[[str, Any], ModuleType]) -> None:
     assert text_of.buffers["length"].item() == 9
     assert list(nn.generate("", max_tokens=2, temperature=0)) == [], "its first token is the end"
     assert list(nn.generate("<s> ", max_tokens=1, temperature=0)) == []
+
+
+@pytest.mark.parametrize("case", ["json gpt2", "json qwen2", "model bpe", "model unigram"])
+def test_plain_python_has_the_same_tokens(case: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(case, tmp_path)
+    scores = np.random.default_rng(2).normal(0, 2, (len(tokenizer.tokens),) * 2).astype(np.float32)
+
+    @mlaot.model(text=mlaot.Text(CONTEXT, tokenizer))
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        return mlaot.take(scores, tokens[-1], axis=0)
+
+    compiled = load(build_module(follows, "tokens", tmp_path, ("base",)))
+    plain = plain_module(follows, "tokens", tmp_path)
+    for text in TEXTS[::5]:
+        for options in ({}, {"special": False}, {"begin": False}):
+            tokens = compiled.encode(text, **options)
+            assert plain.encode(text, **options) == tokens
+            assert plain.decode(tokens) == compiled.decode(tokens)
+    for seed, prompt in enumerate(["", "The", " q", "<s>", "\n\u2603"] * 3):
+        modules = (compiled, plain)
+        if compiled.encode(prompt):
+            expected, found = ([*m.generate(prompt, max_tokens=9, seed=seed, stop=["e", "in"])] for m in modules)
+            assert found == expected
+    assert compiled.selftest().keys() - plain.selftest().keys() <= {"base"}
