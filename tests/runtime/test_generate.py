@@ -108,9 +108,32 @@ def test_all_modules_draw_alike(tmp_path: Path) -> None:
             assert list(plain.generate(prompt, seed=seed, **how)) == expected, (how, seed)
 
 
+def seed_for(bits: int) -> int:
+    """The seed whose first random number this is: SplitMix64 backwards."""
+    limit = 1 << 64
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        bits ^= bits >> shift ^ bits >> 2 * shift
+        bits = bits * pow(factor, -1, limit) % limit
+    return (bits - 0x9E3779B97F4A7C15) % limit
+
+
+def test_all_modules_weigh_alike(tmp_path: Path) -> None:
+    """To the last bit: what is drawn by the last number that a token has, and by the first that it has not."""
+    table = np.array([[0, 1], [0, 1]], np.float32)
+    compiled = load(build_module(declared(table=table), "two", tmp_path, ("base",)))
+    plain = plain_module(declared(table=table), "two", tmp_path)
+    for temperature in np.random.default_rng(1).uniform(0.05, 3, 200).tolist():
+        weight = plain._weight(1.4426950408889634 / temperature)
+        for number, token in ((weight - 1, 0), (weight, 1)):
+            seed = seed_for(-((-number << 64) // (weight + 2147483527)))
+            for module in (compiled, plain):
+                assert list(module.generate([0], max_tokens=1, temperature=temperature, seed=seed)) == [token]
+
+
 CALLS = """
 generate([1], stop=None); generate([1], stop={}); generate([1], stop=True, seed=1); generate([1], stop="x")
-generate([1], stop=[1, "x"]); generate([1], stop=[1.5]); generate(range(3), seed=1); generate({}); generate(None)
+generate([1], stop=[1, "x"]); generate([1], stop=2**70); generate([1], stop=[2**70]); generate([1], stop=-(2**63))
+generate([1], stop=[1.5]); generate(range(3), seed=1); generate({}); generate(None)
 generate(b"abc"); generate(np.array([1, 2]), seed=1); generate(np.array(1)); generate([True], seed=1)
 generate([2**70]); generate([1], top_k=2**63); generate([1], seed=2**64); generate([1], temperature=True, seed=1)
 generate([1], max_tokens=True, seed=1); generate([1], max_tokens=None, seed=3); generate([1], temperature=None)

@@ -23,7 +23,7 @@ from .mixed import lines
 from .stored import CASES, TEXTS, tokenizer_of
 from .test_tokenizer import TIES
 
-SAMPLE = [*TEXTS[::7], *lines(20, 3)]
+SAMPLE = ["the", *TEXTS[::7], *lines(20, 3)]
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,16 @@ def test_stored_tokenizers(case: str, folder: Path, alone: Callable[[bytes], Any
 
 def test_other_tokenizers(alone: Callable[[bytes], Any]) -> None:
     pairs = {(0, 1): (0, 3), (3, 2): (1, 5), (1, 2): (2, 4)}
-    plain = (*(bytes([byte]) for byte in range(256)), b"<s>")
-    of_bytes = {"byte_level": True, "byte_tokens": (*range(256),), "added": {b"<s>": 256}}
+    plain = (*(bytes([byte]) for byte in range(256)), b"the", b"<s>")
+    letters = {token: i for i, token in enumerate(plain[:256])}
+    of_bytes: dict[str, Any] = {"byte_level": True, "byte_tokens": (*range(256),), "added": {b"<s>": 257}}
     for own in (
         raw_bytes(),
         characters("".join(sorted({*"".join(SAMPLE)}))),
+        Tokenizer("bpe", plain, {**letters, b"the": 256}, **of_bytes, whole=True),  # nothing is merged to it
         Tokenizer("bpe", (*TIES,), TIES, pairs=pairs, unused=frozenset({0, 3, 5}), end=(2, 5)),
         *(
-            Tokenizer("bpe", plain, {t: i for i, t in enumerate(plain[:256])}, **of_bytes, normalizer=normalizer)  # type: ignore[arg-type]
+            Tokenizer("bpe", plain, letters, **of_bytes, normalizer=normalizer)
             for normalizer in (
                 Normalizer(strips=True, prefix="always"),
                 Normalizer(words=True, prefix="unless space", prefixes_first=True),
