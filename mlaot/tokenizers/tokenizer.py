@@ -169,8 +169,8 @@ class Tokenizer:
 
     def _stretches(self, text: str) -> list[str]:
         """Cut a text at the pieces that are kept as they are."""
-        kept = sorted((piece.decode() for piece in self.kept), key=len, reverse=True)
-        return [part for part in re.split(f"({'|'.join(map(re.escape, kept))})", text) if part] if kept else [text]
+        kept = "|".join(re.escape(piece.decode()) for piece in sorted(self.kept, key=len, reverse=True))
+        return [part for part in re.split(f"({kept})", text) if part] if kept else [text]
 
     def _unknown(self, piece: bytes) -> list[int]:
         """Return the tokens of characters that are no piece."""

@@ -37,6 +37,12 @@ def test_own_names_stay() -> None:
     assert "def add(symbol, characters)" in text and "_tokenizer_characters" not in text
 
 
+def test_texts_of_every_python() -> None:
+    """3.12 would put quotes within quotes."""
+    with pytest.raises(AssertionError, match=r"3.12 unparses \['\.'"):
+        definitions([("mlaot.printing.python.source", "definitions")], ())
+
+
 def test_what_nothing_defines() -> None:
     with pytest.raises(AssertionError, match=r"nothing defines mlaot.tokenizers.merging.split"):
         definitions([(MERGING, "split")], ())

@@ -114,6 +114,13 @@ class _Renamer(ast.NodeTransformer):
             return self.named((place[0], node.attr))
         return self.generic_visit(node)
 
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        inner = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+        assert not any(isinstance(value, str) for value in inner), (
+            f"bug in mlaot: what Python 3.12 unparses {inner} in an f-string to is none of 3.11"
+        )
+        return self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
         return self.generic_visit(node)
