@@ -6,14 +6,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 from mlaot.build.toolchain import compile_module, find_toolchain
-from mlaot.files import program_files, write
+from mlaot.files import program_files, python_files, write
 from mlaot.generate import compile_model
 from mlaot.printing import cmake
 from mlaot.probe.beside import load_file
@@ -22,6 +22,7 @@ from mlaot.settings.reading import load_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+Build = Callable[[str, Any], ModuleType]  # the module of this name of a declared model
 # What no CPU lacks, and what is furthest from it; the module takes what this machine has.
 ISAS = ("base", "v4" if platform.machine() in ("x86_64", "AMD64") else "neon")
 
@@ -72,6 +73,13 @@ def compile_quickly(folder: Path, stem: str, isas: Sequence[str], library: Path,
 def load(library: Path) -> ModuleType:
     """A new module object of a compiled model, without a trace in ``sys.modules``."""
     return load_file(f"{library.parent.name}.nn", library)
+
+
+def plain_module(declared: Any, name: str, folder: Path, *, golden: bool = False) -> ModuleType:
+    """The module ``<name>.nn`` of a declared model in plain Python, below ``folder``."""
+    program = compile_model(declared, f"{name}.nn", Options(isas=("base",)), golden=golden)
+    write(python_files(program), folder / name)
+    return load_file(f"{name}.nn", folder / name / "nn.py")
 
 
 def run(

@@ -31,20 +31,29 @@ from mlaot.binding.tables import describe, onnx_ports
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, Generation
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name, rename_dims
 from mlaot.lower.program import Entry, ExtensionModule, Golden, Port, Program, Slot
 from mlaot.printing.python.file import python_kernels
 from mlaot.printing.python.printer import docstring
+from mlaot.printing.python.source import definitions, renamed
 from mlaot.printing.python.spelling import index_text
 from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
 
 BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
+# The tables of characters that a packed tokenizer has itself.
+UNICODE = ("classes", "combining", "decompositions", "compositions")
 # What serves the methods that are no entries; of the others the line of their body.
-SERVERS = {"set_input": "_set_input", "fit": "_fit", "run": "_run_session"}
+SERVERS = {
+    "set_input": "_set_input",
+    "fit": "_fit",
+    "run": "_run_session",
+    "generate": "_generate",
+    "encode": "_encode",
+}
 BODIES = {
     "backward": "_backward(self)",
     "zero_grad": "_zero_grad(self)",
@@ -56,6 +65,8 @@ BODIES = {
     "get_inputs": "return _described(_SESSION_INPUTS)",
     "get_outputs": "return _described(_SESSION_OUTPUTS)",
     "get_providers": 'return ["CPUExecutionProvider"]',
+    "rewind": "_rewind(self, length)",
+    "decode": "return _decode(tokens)",
 }
 ATTRIBUTES = {
     "parameters": '_slots(self, "parameter")',
@@ -90,6 +101,7 @@ def render_python(program: Program) -> str:
     extents = Extents(served)
     dims = {name: dim_name(name) for name in extents.dims}
     functions = methods(module, fit, bool(scalar_offsets(module)))
+    anew = [method.name for method in functions if not method.in_module]
     public = [*(a.name for a in attributes(module)), *(method.name for method in functions)]
     text = render(
         "python/module.py.j2",
@@ -106,6 +118,7 @@ def render_python(program: Program) -> str:
         fit=fit,
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
+        **text_parts(module.generation),
         kernels=kernels.texts,
         dims=tuple(dims.values()),
         named=dims,
@@ -129,7 +142,8 @@ def render_python(program: Program) -> str:
             f"the weights of {module.name} are frozen; for others build it with frozen = false in its table"
             " [tool.mlaot.models.<name>]"
         ),
-        public=public,
+        public=[name for name in public if name not in anew],
+        of_new_models=anew,
     )
     check_names(module, text, public)
     return text
@@ -221,7 +235,38 @@ def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
         result |= {"_FIT_BATCH": fit.batch, "_FIT_ROWS": repr(fit.rows), "_FIT_EXAMPLES": repr(fit.examples)}
     if "file_names" in module.info:
         result |= session_constants(module)
+    if module.generation is not None:
+        result |= text_constants(module, module.generation)
     return result
+
+
+def text_constants(module: ExtensionModule, generation: Generation) -> dict[str, object]:
+    """Return what reading a text has to know."""
+    at = {slot.name: slot.offset for slot in module.slots}
+    return {
+        **{"_TEXT_ENTRY": repr(generation.entry), "_TEXT_CONTEXT": generation.context},
+        **{"_TEXT_TOKENS": generation.tokens, "_TEXT_SLIDES": generation.slides, "_TEXT_ENDS": generation.ends},
+        **{"_TEXT_PLACE_AT": at["place"], "_TEXT_LENGTH_AT": at["length"], "_TEXT_TOKENS_AT": at["text"]},
+    }
+
+
+def text_parts(generation: Generation | None) -> dict[str, object]:
+    """Return what the templates of texts and tokens have to know."""
+    tokenizer = b"" if generation is None else generation.tokenizer
+    fields = ("busy", "drawn", "ended", "how", "left", "length", "model", "stops")
+    return {
+        "has_text": generation is not None,
+        "generation_slots": tuple(f"_{field}" for field in (*fields, *(("first", "held") if tokenizer else ()))),
+        "tokenizer": base64_text(tokenizer),
+        "definitions": tokenizer_text() if tokenizer else (),
+        "unicode": UNICODE,
+    }
+
+
+def tokenizer_text() -> list[str]:
+    """Return the definitions that unpack a tokenizer; those of its tables of characters are given."""
+    given = {renamed(("mlaot.tokenizers.unicode", name)) for name in UNICODE}
+    return definitions([("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)], given)
 
 
 def session_constants(module: ExtensionModule) -> dict[str, object]:
@@ -252,8 +297,12 @@ def golden_text(module: ExtensionModule, extents: Extents, dims: dict[str, str],
 
 def weights_text(content: bytes | bytearray) -> str:
     """Return lines of base64, of whole cache lines."""
-    padded = bytes(content).ljust(whole_lines(len(content)), b"\0")
-    return "\n".join(lines_of(base64.b64encode(padded).decode(), 120))
+    return base64_text(bytes(content).ljust(whole_lines(len(content)), b"\0"))
+
+
+def base64_text(content: bytes) -> str:
+    """Return lines of base64."""
+    return "\n".join(lines_of(base64.b64encode(content).decode(), 120))
 
 
 def lines_of(text: str, width: int) -> list[str]:

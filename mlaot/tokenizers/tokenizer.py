@@ -72,13 +72,18 @@ class Tokenizer:
             if not 0 <= token < len(self.tokens):
                 raise ValueError(f"expected tokens from 0 to {len(self.tokens) - 1}, got {token}")
             found.append(self.piece(token, first))
-            first = first and token in self.silent
+            first = first and self.hides(token)
         return b"".join(found).decode(errors="replace")
 
     def piece(self, token: int, first: bool = False) -> bytes:
-        """Return the bytes that a token adds to a text; ``first``: only silent ones stand before it."""
-        piece = b"" if token in self.silent else self.tokens[token]
+        """Return the bytes that a token adds to a text, if it is one; ``first``: only hidden ones stand before it."""
+        piece = self.tokens[token] if 0 <= token < len(self.tokens) and token not in self.silent else b""
         return piece.removeprefix(b" ") if first and self.drops_space else piece
+
+    def hides(self, token: int) -> bool:
+        """Tell whether nothing is seen of a token that a text begins with, as of spaces where they are stripped."""
+        piece = self.piece(token)
+        return not piece or (self.normalizer.strips and piece == b" ")
 
     @cached_property
     def _added(self) -> re.Pattern[str]:
@@ -164,8 +169,8 @@ class Tokenizer:
 
     def _stretches(self, text: str) -> list[str]:
         """Cut a text at the pieces that are kept as they are."""
-        kept = sorted((piece.decode() for piece in self.kept), key=len, reverse=True)
-        return [part for part in re.split(f"({'|'.join(map(re.escape, kept))})", text) if part] if kept else [text]
+        kept = "|".join(re.escape(piece.decode()) for piece in sorted(self.kept, key=len, reverse=True))
+        return [part for part in re.split(f"({kept})", text) if part] if kept else [text]
 
     def _unknown(self, piece: bytes) -> list[int]:
         """Return the tokens of characters that are no piece."""
@@ -173,7 +178,7 @@ class Tokenizer:
             written = piece.replace(b" ", MARK.encode()) if self.normalizer.marks else piece
             return [self.byte_tokens[byte] for byte in written]
         if self.is_strict:
-            raise ValueError(f"expected characters that the tokenizer has, got {piece.decode()!r}")
+            raise ValueError(f"the tokenizer has no {piece.decode()!r}")
         return [self.unknown] if self.unknown >= 0 else []
 
 

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t drawn;
     int64_t left;    // how many tokens may come
     int64_t length;  // of the text, as this left it
-    bool ended, first;  // first: nothing can be seen of the text before the answer
+    bool ended, first;  // first: nothing is seen of the text so far
     atomic_flag busy;
     Bytes held;  // the end of the answer that nobody has got yet: half a letter, or half of what may stop it
     float *scores;
@@ -140,7 +140,7 @@ static PyObject *next_piece(Generation *generation)
     Bytes *held = &generation->held;
     for (;;) {
         const ptrdiff_t token = generation->ended ? -1 : choose(generation);
-        if (token == -2 || (token >= 0 && append_piece(held, model, (int32_t)token, generation->first && held->total == 0) < 0)) {
+        if (token == -2 || (token >= 0 && append_piece(held, model, (int32_t)token, &generation->first) < 0)) {
             return NULL;
         }
         generation->ended |= token == -1;
@@ -218,10 +218,13 @@ static PyObject *take_stops(PyObject *stop, bool strings)
     PyObject *stops = count < 0 ? NULL : PyTuple_New(count);
     for (Py_ssize_t i = 0; stops != NULL && i < count; i++) {
         PyObject *one = is_one ? stop : PySequence_GetItem(stop, i), *made = NULL;
+        int64_t token;
         if (one != NULL && (type_flags(one) & kind) == 0) {
             refuse_type("generate", "stop", expected, one);
-        } else if (one != NULL) {
-            made = strings ? PyUnicode_AsUTF8String(one) : PyNumber_Index(one);
+        } else if (one != NULL && strings) {
+            made = PyUnicode_AsUTF8String(one);
+        } else if (one != NULL && element_set("generate", "stop", I64, (char *)&token, one) == 0) {
+            made = PyLong_FromLongLong(token);
         }
         if (one != NULL && !is_one) {
             Py_DecRef(one);

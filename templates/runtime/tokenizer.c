@@ -94,7 +94,7 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
     return e.count;
 }
 
-// The bytes that a token adds to a text. `first`: only silent tokens stand before it, as at the beginning.
+// The bytes that a token adds to a text. `first`: only hidden tokens stand before it, as at the beginning.
 static ptrdiff_t tokenizer_piece(const Tokenizer *t, int32_t token, bool first, const char **piece)
 {
     *piece = t->bytes;
@@ -109,4 +109,12 @@ static ptrdiff_t tokenizer_piece(const Tokenizer *t, int32_t token, bool first, 
     }
     *piece = begin;
     return bytes;
+}
+
+// Whether nothing is seen of a token that a text begins with, as of spaces where they are stripped.
+static bool tokenizer_hides(const Tokenizer *t, int32_t token)
+{
+    const char *piece;
+    const ptrdiff_t bytes = tokenizer_piece(t, token, false, &piece);
+    return bytes == 0 || (bytes == 1 && *piece == ' ' && (t->bits & TOKENIZER_STRIPS) != 0);
 }

@@ -12,10 +12,10 @@ typedef struct {
     ptrdiff_t count;
 } Tokens;
 
-// Bytes that come one piece after the other; `total`: how many there have been.
+// Bytes that come one piece after the other.
 typedef struct {
     char *data;
-    ptrdiff_t count, room, total;
+    ptrdiff_t count, room;
 } Bytes;
 
 // Sort arguments by their names; the first of these may also come by their place. The first one must be there.
@@ -128,12 +128,12 @@ static int take_string(const Model *self, const char *function, const char *name
     return tokens->count < 0 ? -1 : 0;
 }
 
-// Put what a token adds to a text behind some bytes.
-static int append_piece(Bytes *bytes, const Model *self, int32_t token, bool first)
+// Put what a token adds to a text behind some bytes; `first`: whether only hidden ones stand before it, then behind it.
+static int append_piece(Bytes *bytes, const Model *self, int32_t token, bool *first)
 {
     const Tokenizer tokenizer = tokenizer_of(self);
     const char *piece;
-    const ptrdiff_t size = tokenizer_piece(&tokenizer, token, first, &piece);
+    const ptrdiff_t size = tokenizer_piece(&tokenizer, token, *first, &piece);
     if (bytes->count + size > bytes->room) {
         const ptrdiff_t room = 2 * (bytes->count + size) + 64;
         char *data = PyMem_Malloc((size_t)room);
@@ -152,20 +152,19 @@ static int append_piece(Bytes *bytes, const Model *self, int32_t token, bool fir
         memcpy(bytes->data + bytes->count, piece, (size_t)size);
     }
     bytes->count += size;
-    bytes->total += size;
+    *first = *first && tokenizer_hides(&tokenizer, token);
     return 0;
 }
 
-// Whether nothing can be seen of tokens.
+// Whether nothing is seen of the tokens that a text begins with.
 static bool is_hidden(const Model *self, const Tokens *tokens)
 {
     const Tokenizer tokenizer = tokenizer_of(self);
-    ptrdiff_t seen = 0;
-    for (ptrdiff_t i = 0; seen == 0 && i < tokens->count; i++) {
-        const char *piece;
-        seen = tokenizer_piece(&tokenizer, tokens->data[i], false, &piece);
+    bool hidden = true;
+    for (ptrdiff_t i = 0; hidden && i < tokens->count; i++) {
+        hidden = tokenizer_hides(&tokenizer, tokens->data[i]);
     }
-    return seen == 0;
+    return hidden;
 }
 
 static PyObject *method_encode(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -203,10 +202,11 @@ static PyObject *method_decode(PyObject *self, PyObject *argument)
 {
     const Model *model = PY_BODY(self);
     Tokens tokens = {NULL, 0};
-    Bytes bytes = {NULL, 0, 0, 0};
+    Bytes bytes = {NULL, 0, 0};
+    bool first = true;
     int status = take_numbers(TABLE_OF(model)->text, "decode", "tokens", argument, &tokens);
     for (ptrdiff_t i = 0; status == 0 && i < tokens.count; i++) {
-        status = append_piece(&bytes, model, tokens.data[i], bytes.total == 0);
+        status = append_piece(&bytes, model, tokens.data[i], &first);
     }
     PyObject *text = status < 0 ? NULL : PyUnicode_DecodeUTF8(bytes.data, bytes.count, "replace");
     free(tokens.data);

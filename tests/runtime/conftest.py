@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from .. import projects
 from . import kinds, models
 
 
@@ -56,6 +57,15 @@ def dtypes(libraries: dict[str, Path]) -> ModuleType:
 def shapes(libraries: dict[str, Path]) -> ModuleType:
     """A module with shapes of every form."""
     return models.load(libraries["shapes"])
+
+
+@pytest.fixture(scope="module", params=["compiled", "plain"])
+def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> projects.Build:
+    """What makes modules: compiled ones, and those in plain Python."""
+    folder = tmp_path_factory.mktemp("modules")
+    if request.param == "plain":
+        return lambda name, model: projects.plain_module(model, name, folder)
+    return lambda name, model: projects.load(projects.build_module(model, name, folder, ("base",)))
 
 
 @pytest.fixture

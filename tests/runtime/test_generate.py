@@ -19,7 +19,7 @@ from mlaot import nn as layers
 from mlaot.errors import MlaotError
 from mlaot.loading import trace
 
-from ..projects import build_module, load
+from ..projects import Build, build_module, load, plain_module
 
 Array = np.ndarray[Any, Any]
 TOKENS, CONTEXT = 12, 10
@@ -39,13 +39,8 @@ def declared(*, slides: bool = False, ends: tuple[int, ...] = (), table: Array =
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("generate") / "site"
-
-
-@pytest.fixture(scope="module")
-def nn(site: Path) -> ModuleType:
-    return load(build_module(declared(), "plain", site, ("base",)))
+def nn(build: Build) -> ModuleType:
+    return build("follows", declared())
 
 
 def likely(scores: Array, text: list[int], how: dict[str, Any]) -> Array:
@@ -85,7 +80,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("how", OPTIONS, ids=lambda how: "_".join(f"{k}_{v}" for k, v in how.items()) or "plain")
 def test_how_often_each_token_follows(nn: ModuleType, how: dict[str, Any]) -> None:
-    draws = 4000
+    draws = 4000 if nn.info()["isa"] != "python" else 200
     for text in ([1], [7, 5], [0, 3, 3]):
         expected = likely(TABLE[text[-1]], text, how)
         counts = Counter(token for seed in range(draws) for token in nn.generate(text, max_tokens=1, seed=seed, **how))
@@ -93,6 +88,79 @@ def test_how_often_each_token_follows(nn: ModuleType, how: dict[str, Any]) -> No
         assert set(np.flatnonzero(found)) <= set(np.flatnonzero(expected))
         spread = np.sqrt(expected * (1 - expected) / draws)
         assert (np.abs(found - expected) <= 5 * spread + 1e-9).all(), (how, found, expected)
+
+
+def test_all_modules_draw_alike(tmp_path: Path) -> None:
+    """In plain Python the same tokens follow, of scores some of which are equal, infinite or very small."""
+    rng = np.random.default_rng(5)
+    table = rng.normal(0, 3, (97, 97)).astype(np.float32)
+    table[::3] = table[::3].round()
+    table[:, ::11] = -np.inf
+    table[4] = 1e-42
+    compiled = load(build_module(declared(table=table), "many", tmp_path, ("base",)))
+    plain = plain_module(declared(table=table), "many", tmp_path)
+    more = [{"top_k": k} for k in (2, 3, 8, 31, 96, 97, 500)]
+    more += [{"temperature": 1e-30}, {"temperature": 1e30}, {"repetition_penalty": 1e30}, {"min_p": 1e-300}]
+    for how in (*OPTIONS, *more):
+        for seed in (*range(12), 2**64 - 1):
+            prompt = [int(token) for token in rng.integers(0, 97, 3)]
+            expected = list(compiled.generate(prompt, seed=seed, **how))
+            assert list(plain.generate(prompt, seed=seed, **how)) == expected, (how, seed)
+
+
+def seed_for(bits: int) -> int:
+    """The seed whose first random number this is: SplitMix64 backwards."""
+    limit = 1 << 64
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        bits ^= bits >> shift ^ bits >> 2 * shift
+        bits = bits * pow(factor, -1, limit) % limit
+    return (bits - 0x9E3779B97F4A7C15) % limit
+
+
+def test_all_modules_weigh_alike(tmp_path: Path) -> None:
+    """To the last bit: what is drawn by the last number that a token has, and by the first that it has not."""
+    table = np.array([[0, 1], [0, 1]], np.float32)
+    compiled = load(build_module(declared(table=table), "two", tmp_path, ("base",)))
+    plain = plain_module(declared(table=table), "two", tmp_path)
+    for temperature in np.random.default_rng(1).uniform(0.05, 3, 200).tolist():
+        weight = plain._weight(1.4426950408889634 / temperature)
+        for number, token in ((weight - 1, 0), (weight, 1)):
+            seed = seed_for(-((-number << 64) // (weight + 2147483527)))
+            for module in (compiled, plain):
+                assert list(module.generate([0], max_tokens=1, temperature=temperature, seed=seed)) == [token]
+
+
+CALLS = """
+generate([1], stop=None); generate([1], stop={}); generate([1], stop=True, seed=1); generate([1], stop="x")
+generate([1], stop=[1, "x"]); generate([1], stop=2**70); generate([1], stop=[2**70]); generate([1], stop=-(2**63))
+generate([1], stop=[1.5]); generate(range(3), seed=1); generate({}); generate(None)
+generate(b"abc"); generate(np.array([1, 2]), seed=1); generate(np.array(1)); generate([True], seed=1)
+generate([2**70]); generate([1], top_k=2**63); generate([1], seed=2**64); generate([1], temperature=True, seed=1)
+generate([1], max_tokens=True, seed=1); generate([1], max_tokens=None, seed=3); generate([1], temperature=None)
+generate([1], seed=1.5); generate([1], max_tokens=2**62); generate([1] * 10); generate([1], 2, 3); generate(x=1)
+generate(prompt=[1], seed=2); rewind(True); rewind(-1); rewind(1); rewind(1.5); rewind(None); rewind(2**70)
+forward([1, 2]); forward([3] * 9); generate([], max_tokens=3, seed=2); rewind(2); forward([1]); generate([4], seed=1)
+forward([1]); rewind(4); forward([1]); forward([])
+"""
+
+
+def test_all_modules_refuse_alike(tmp_path: Path) -> None:
+    """Word for word; the calls are of one text."""
+    modules = [load(build_module(declared(), "said", tmp_path, ("base",))), plain_module(declared(), "said", tmp_path)]
+    texts = [module.Model() for module in modules]
+
+    def answer(call: str, text: Any) -> Any:
+        try:
+            found = eval(f"text.{call}", {"text": text, "np": np})
+            return found if found is None else np.asarray([*found]).tolist()
+        except Exception as error:
+            return type(error), str(error)
+
+    calls = [call.strip() for call in CALLS.replace("\n", ";").split(";") if call.strip()]
+    for call in calls:
+        compiled, plain = (answer(call, text) for text in texts)
+        assert plain == compiled, call
+    assert bytes(texts[0].buffers["text"]) == bytes(texts[1].buffers["text"])
 
 
 def test_temperature_zero_takes_the_first_of_the_likeliest(nn: ModuleType) -> None:
@@ -149,10 +217,10 @@ def test_forward_reads_the_same_text(nn: ModuleType) -> None:
         text.forward([1])
 
 
-def test_an_answer_ends(site: Path) -> None:
+def test_an_answer_ends(build: Build) -> None:
     """At a token that ends texts, which is no part of it, or at one that the caller gives."""
     one_by_one = np.roll(np.eye(TOKENS, dtype=np.float32), 1, axis=1)
-    nn = load(build_module(declared(ends=(11, 8), table=one_by_one), "ends", site, ("base",)))
+    nn = build("ends", declared(ends=(11, 8), table=one_by_one))
     text = nn.Model()
     assert list(text.generate([4], temperature=0)) == [5, 6, 7]
     assert text.buffers["length"].item() == 4
@@ -161,9 +229,9 @@ def test_an_answer_ends(site: Path) -> None:
     assert list(nn.generate([4], max_tokens=0)) == []
 
 
-def test_a_text_that_slides(site: Path) -> None:
+def test_a_text_that_slides(build: Build) -> None:
     """Behind its context the latter half of it is read anew."""
-    nn = load(build_module(declared(slides=True), "slides", site, ("base",)))
+    nn = build("slides", declared(slides=True))
     text, expected = nn.Model(), [4]
     pieces = text.generate([4], temperature=0)
     for _ in range(40):
@@ -262,10 +330,10 @@ def test_buffers_that_describe_no_text(nn: ModuleType, buffer: str, value: int) 
 
 
 @pytest.mark.parametrize("score", [np.nan, np.inf])
-def test_scores_that_are_no_numbers(site: Path, score: float) -> None:
+def test_scores_that_are_no_numbers(build: Build, score: float) -> None:
     table = TABLE.copy()
     table[2, 5] = score
-    nn = load(build_module(declared(table=table), f"broken{np.isnan(score):d}", site, ("base",)))
+    nn = build(f"broken{np.isnan(score):d}", declared(table=table))
     with pytest.raises(ValueError, match="the scores are not all numbers"):
         list(nn.generate([2], max_tokens=1))
 
@@ -355,7 +423,7 @@ class TestDeclarations:
             mlaot.Text(context)
 
 
-def test_a_model_that_trains_and_an_entry_that_reads(site: Path) -> None:
+def test_a_model_that_trains_and_an_entry_that_reads(build: Build, tmp_path: Path) -> None:
     """Training changes what follows, and the text stays."""
 
     class Net(layers.Module):
@@ -375,13 +443,13 @@ def test_a_model_that_trains_and_an_entry_that_reads(site: Path) -> None:
     def read(tokens: mlaot.i64[n]) -> Any:
         return net.table(tokens[-1:])[0]
 
-    nn = load(build_module(forward, "trains", site, ("base",)))
+    nn = build("trains", forward)
     model, before = nn.Model(), list(range(TOKENS))
     after = before[1:] + before[:1]
     for _ in range(50):
         model.train_step(before, after)
     assert list(model.generate([3], max_tokens=6, temperature=0)) == [4, 5, 6, 7, 8, 9]
-    path = site / "state.safetensors"
+    path = tmp_path / "state.safetensors"
     model.save(str(path))
     other = nn.Model()
     other.load(str(path))

@@ -18,12 +18,9 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
-from mlaot.files import python_files, write
-from mlaot.generate import compile_model
 from mlaot.micrograd import MLP, Bytes, Label, Value, cross_entropy, declare
 from mlaot.onnx import load as load_onnx
 from mlaot.probe.beside import load_file
-from mlaot.settings.options import Options
 
 from .. import projects
 
@@ -89,9 +86,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     found = {}
     for name in ("numbers", "labels", "words"):
         compiled = projects.load(projects.build_module(declared(name), name, folder / "c", ("base",), golden=True))
-        program = compile_model(declared(name), f"{name}.nn", Options(isas=("base",)), golden=True)
-        write(python_files(program), folder / name)
-        found[name] = compiled, load_file(f"{name}.nn", folder / name / "nn.py")
+        found[name] = compiled, projects.plain_module(declared(name), name, folder, golden=True)
     return found
 
 
@@ -199,9 +194,7 @@ def test_a_session_of_an_onnx_file(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph([onnx.helper.make_node("Abs", ["x.0"], ["y.0"])], "g", ports[:1], ports[1:])
     opset = [onnx.helper.make_opsetid("", 20)]
     (tmp_path / "abs.onnx").write_bytes(onnx.helper.make_model(graph, opset_imports=opset).SerializeToString())
-    program = compile_model(load_onnx(tmp_path / "abs.onnx"), "abs.nn", Options(isas=("base",)))
-    write(python_files(program), tmp_path)
-    session = load_file("abs.nn", tmp_path / "nn.py").InferenceSession("abs.onnx")
+    session = projects.plain_module(load_onnx(tmp_path / "abs.onnx"), "abs", tmp_path).InferenceSession("abs.onnx")
     assert [vars(port) for port in session.get_inputs()] == [
         {"name": "x.0", "shape": ["N", 2], "type": "tensor(float)"}
     ]

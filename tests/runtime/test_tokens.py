@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import mlaot
 from mlaot import tokenizers
 from mlaot.tokenizers import Tokenizer
+from mlaot.tokenizers.normalizer import Normalizer
 
-from ..projects import build_module, load
+from ..projects import Build, build_module, load, plain_module
+from ..tokenizers.stored import TEXTS, tokenizer_of
 
 CONTEXT = 48
 n = mlaot.dim("n")
@@ -36,13 +39,7 @@ ANSWER = "héllo, wörld ☃ and 🦜🏽!"
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, Any], ModuleType]]:
-    site = tmp_path_factory.mktemp("tokens") / "site"
-    yield lambda name, model: load(build_module(model, name, site, ("base",)))
-
-
-@pytest.fixture(scope="module")
-def nn(build: Callable[[str, Any], ModuleType]) -> ModuleType:
+def nn(build: Build) -> ModuleType:
     return build("bytes", parrot(tokenizers.raw_bytes(), ANSWER))
 
 
@@ -110,7 +107,7 @@ def test_what_is_no_text(
         call(nn)
 
 
-def test_characters(build: Callable[[str, Any], ModuleType]) -> None:
+def test_characters(build: Build) -> None:
     nn = build("letters", parrot(tokenizers.characters("☃ abc"), "c☃ab a"))
     assert nn.encode("ab ☃") == [1, 2, 0, 4]
     assert "".join(nn.generate("a", max_tokens=6, temperature=0)) == "c☃ab a"
@@ -120,7 +117,7 @@ def test_characters(build: Callable[[str, Any], ModuleType]) -> None:
         nn.generate("a\n")
 
 
-def test_the_begin_of_a_text(build: Callable[[str, Any], ModuleType]) -> None:
+def test_the_begin_of_a_text(build: Build) -> None:
     """A text begins with its tokens, once, and its end ends an answer."""
     tokens = (b"<s>", b"</s>", *(bytes([letter]) for letter in b"abcd "))
     pieces = {token: i for i, token in enumerate(tokens) if len(token) == 1}
@@ -155,3 +152,73 @@ def test_the_begin_of_a_text(build: Callable[[str, Any], ModuleType]) -> None:
     assert text_of.buffers["length"].item() == 9
     assert list(nn.generate("", max_tokens=2, temperature=0)) == [], "its first token is the end"
     assert list(nn.generate("<s> ", max_tokens=1, temperature=0)) == []
+
+
+def test_scores_of_more_tokens_than_there_are(build: Build) -> None:
+    """Those that the tokenizer does not know add nothing to a text."""
+    tokenizer = tokenizers.characters("ab")
+
+    @mlaot.model(text=mlaot.Text(CONTEXT, tokenizer))
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        return mlaot.one_hot((tokens[-1] + 1) % 4, 4, mlaot.f32)
+
+    nn = build("padded", follows)
+    assert list(nn.generate("a", max_tokens=6, temperature=0)) == ["b", "a", "b"]
+    assert nn.decode([0, 3, 2, 1]) == "ab"
+    with pytest.raises(ValueError, match="decode: tokens: expected tokens from 0 to 3, got 4"):
+        nn.decode([4])
+
+
+@pytest.mark.parametrize("strips", [True, False])
+def test_spaces_that_a_text_begins_with(build: Build, strips: bool) -> None:
+    """One is dropped, or all of them, as SentencePiece does; an answer is the text of its tokens."""
+    tokens = (b"<s>", b" ", b"a", b" b")
+    tokenizer = Tokenizer(
+        "bpe",
+        tokens,
+        {token: i for i, token in enumerate(tokens[1:3], 1)},
+        silent=frozenset({0}),
+        begin=(0,),
+        drops_space=True,
+        normalizer=Normalizer(strips=strips, prefix="always"),
+    )
+
+    @mlaot.model(text=mlaot.Text(CONTEXT, tokenizer))
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        return mlaot.one_hot(tokens[-1] * 0 + 1, len(tokenizer.tokens), mlaot.f32)
+
+    nn = build(f"spaces{strips:d}", follows)
+    space = "" if strips else " "
+    for read, expected in (([1, 1, 2], f"{space}a"), ([0, 1, 0, 3], f"{space}b"), ([3, 1], "b "), ([1, 2, 1], "a ")):
+        assert nn.decode(read) == expected == tokenizer.decode(read)
+    answers = set()
+    for seed in range(30):
+        text = nn.Model()
+        answer = "".join(text.generate([0], max_tokens=4, temperature=2.0, seed=seed))
+        assert answer == nn.decode(text.buffers["text"].tolist()[:5])
+        answers.add(answer[:1])
+    assert answers >= {"a", "b"} and (" " in answers) != strips
+
+
+@pytest.mark.parametrize("case", ["json gpt2", "json qwen2", "model bpe with bytes", "model unigram"])
+def test_plain_python_has_the_same_tokens(case: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(case, tmp_path)
+    scores = np.random.default_rng(2).normal(0, 2, (len(tokenizer.tokens),) * 2).astype(np.float32)
+
+    @mlaot.model(text=mlaot.Text(CONTEXT, tokenizer))
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        return mlaot.take(scores, tokens[-1], axis=0)
+
+    compiled = load(build_module(follows, "tokens", tmp_path, ("base",)))
+    plain = plain_module(follows, "tokens", tmp_path)
+    for text in TEXTS[::5]:
+        for options in ({}, {"special": False}, {"begin": False}):
+            tokens = compiled.encode(text, **options)
+            assert plain.encode(text, **options) == tokens
+            assert plain.decode(tokens) == compiled.decode(tokens) == tokenizer.decode(tokens)
+    for seed, prompt in enumerate(["", "The", " q", "<s>", "\n\u2603"] * 3):
+        modules = (compiled, plain)
+        if compiled.encode(prompt):
+            expected, found = ([*m.generate(prompt, max_tokens=9, seed=seed, stop=["e", "in"])] for m in modules)
+            assert found == expected
+    assert compiled.selftest().keys() - plain.selftest().keys() <= {"base"}

@@ -29,6 +29,12 @@ ptrdiff_t piece(const char *packed, int32_t token, int first, const char **bytes
     return tokenizer_piece(&tokenizer, token, first, bytes);
 }
 
+int hides(const char *packed, int32_t token)
+{
+    const Tokenizer tokenizer = tokenizer_view(packed);
+    return tokenizer_hides(&tokenizer, token);
+}
+
 int ends(const char *packed, int32_t token)
 {
     const Tokenizer tokenizer = tokenizer_view(packed);
@@ -82,6 +88,10 @@ class Compiled:
         found = ctypes.POINTER(ctypes.c_char)()
         size = self.code.piece(self.packed, ctypes.c_int32(token), int(first), ctypes.byref(found))
         return bytes(found[:size])
+
+    def hides(self, token: int) -> bool:
+        """Whether nothing is seen of a token that a text begins with."""
+        return bool(self.code.hides(self.packed, ctypes.c_int32(token)))
 
     def ends(self, token: int) -> bool:
         """Whether a token ends a text."""

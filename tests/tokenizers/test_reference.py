@@ -33,10 +33,11 @@ def test_tokens(case: str, special: bool, folder: Path, code: ctypes.CDLL) -> No
 def test_pieces(case: str, folder: Path, code: ctypes.CDLL) -> None:
     tokenizer = tokenizer_of(case, folder)
     compiled = Compiled(code, tokenizer)
-    for token in range(len(tokenizer.tokens)):
+    for token in range(-1, len(tokenizer.tokens) + 1):
+        assert compiled.hides(token) == tokenizer.hides(token)
         for first in (True, False):
             assert compiled.piece(token, first) == tokenizer.piece(token, first)
-    assert compiled.piece(-1) == compiled.piece(len(tokenizer.tokens)) == b""
+    assert tokenizer.piece(-1) == tokenizer.piece(len(tokenizer.tokens)) == b""
 
 
 def keeps_texts(tokenizer: Tokenizer) -> bool:

@@ -90,6 +90,46 @@ def test_emit_writes_one_file(tmp_path: Path, bare: dict[str, str]) -> None:
     assert shown == "(10,)\n"
 
 
+LETTERS = """
+import numpy as np
+
+import mlaot
+
+n = mlaot.dim("n")
+scores = np.roll(np.eye(5, dtype=np.float32), 1, axis=1)
+
+
+@mlaot.model(text=mlaot.Text(40, mlaot.tokenizers.characters("Olemn"), slides=True))
+def next_letter(tokens: mlaot.i64[n]):
+    return mlaot.take(scores, tokens[-1], axis=0)
+"""
+SETTINGS = """
+[build-system]
+requires = ["mlaot"]
+build-backend = "mlaot.build"
+
+[project]
+name = "letters"
+version = "1.0"
+
+[tool.mlaot.models.nn]
+model = "model:next_letter"
+"""
+
+
+def test_texts_go_on(tmp_path: Path, bare: dict[str, str]) -> None:
+    """A model that generates, with its tokenizer, needs the standard library alone."""
+    project = tmp_path / "declared" / "letters"
+    project.mkdir(parents=True)
+    (project / "model.py").write_text(LETTERS)
+    (project / "pyproject.toml").write_text(SETTINGS)
+    made, said = wheel(project, tmp_path, bare)
+    assert "letters.nn gives the model's answers" in said
+    command = "from letters import nn; print(*nn.generate('On', max_tokens=7, temperature=0), nn.encode('melOn'))"
+    printed = projects.run("-c", command, site=unpack(made, tmp_path / "site"), alone=True)
+    assert printed == "O e l m n O e [3, 1, 2, 0, 4]\n"
+
+
 def test_platforms_of_a_command() -> None:
     """One wheel in plain Python serves all ABIs."""
     windows, every = parse_platform("win_amd64"), parse_platform("any")

@@ -1,0 +1,127 @@
+"""A packed tokenizer as a ``Tokenizer`` again, by the standard library alone; modules in plain Python have this."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from itertools import pairwise
+
+from mlaot.tokenizers import packing
+from mlaot.tokenizers.merging import Pairs
+from mlaot.tokenizers.normalizer import Normalizer
+from mlaot.tokenizers.tokenizer import Tokenizer
+from mlaot.tokenizers.trie import NONE
+
+HEAD = "<7q"
+Tables = Mapping[str, bytes]
+
+
+def tables(packed: bytes) -> Tables:
+    """Return the tables of a block by name."""
+    at = 16 + struct.calcsize(HEAD)
+    places = struct.iter_unpack("<2q", packed[at : at + 16 * len(packing.TABLES)])
+    return {name: packed[place : place + size] for name, (place, size) in zip(packing.TABLES, places, strict=True)}
+
+
+def unpack(packed: bytes) -> Tokenizer:
+    """Return a tokenizer that gives every text the tokens of the packed one."""
+    bits, count, _, pattern, prefix, unknown, score = struct.unpack_from(HEAD, packed, 16)
+    found = tables(packed)
+    flags, symbols = found["flags"], _texts(found["ends"], found["bytes"])
+    pieces = _keys(found["trie"])
+    if not bits & packing.UNIGRAM:
+        pieces = {symbols[row[1]]: row[1] for row in struct.iter_unpack("<2I", found["words"]) if row[1] != NONE}
+    becomes = _texts(found["map_ends"], found["map_bytes"])
+    normalizer = Normalizer(
+        composes=bool(bits & packing.COMPOSES),
+        charsmap={key: becomes[i] for key, i in _keys(found["charsmap"]).items()},
+        kept=(*_keys(found["kept"]),),
+        strips=bool(bits & packing.STRIPS),
+        words=bool(bits & packing.WORDS),
+        prefix=packing.PREFIXES[prefix],
+        prefixes_first=bool(bits & packing.PREFIXES_FIRST),
+        marks=bool(bits & packing.MARKS),
+    )
+    return Tokenizer(
+        "unigram" if bits & packing.UNIGRAM else "characters" if bits & packing.STRICT else "bpe",
+        symbols[:count],
+        pieces,
+        extra=symbols[count:],
+        pairs=_pairs(found["pairs"]),
+        scores=_numbers("d", found["scores"]),
+        byte_level=bool(bits & packing.BYTE_LEVEL),
+        byte_tokens=_numbers("i", found["byte_tokens"]),
+        unknown=unknown,
+        unknown_score=struct.unpack("<d", struct.pack("<q", score))[0],
+        fuses_unknown=bool(bits & packing.FUSES),
+        single=bool(bits & packing.SINGLE),
+        whole=all(flags[symbol] & packing.WHOLE for symbol in pieces.values()),
+        pattern=packing.PATTERNS[pattern],
+        splits_words=bool(bits & packing.SPLITS_WORDS),
+        normalizer=normalizer,
+        added=_keys(found["added"]),
+        special=_flagged(flags, packing.SPECIAL),
+        silent=_flagged(flags, packing.SILENT),
+        unused=_flagged(flags, packing.UNUSED),
+        begin=_numbers("i", found["begin"]),
+        end=_numbers("i", found["end"]),
+        drops_space=bool(bits & packing.DROPS_SPACE),
+    )
+
+
+def classes(found: Tables) -> bytes:
+    """Return ``unicode.classes()``."""
+    return _unpaged(found["class_pages"], found["classes"])
+
+
+def combining(found: Tables) -> bytes:
+    """Return ``unicode.combining()``."""
+    return _unpaged(found["compose_pages"], found["compose_classes"]).replace(bytes([packing.CHANGES]), b"\0")
+
+
+def decompositions(found: Tables) -> dict[int, tuple[int, ...]]:
+    """Return ``unicode.decompositions()``."""
+    rows = struct.iter_unpack("<5I", found["decompositions"])
+    return {code: tuple(part for part in parts if part) for code, *parts in rows}
+
+
+def compositions(found: Tables) -> dict[tuple[int, int], int]:
+    """Return ``unicode.compositions()``."""
+    return {(first, second): code for first, second, code in struct.iter_unpack("<3I", found["compositions"])}
+
+
+def _numbers(letter: str, table: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(table) // struct.calcsize(letter)}{letter}", table)
+
+
+def _texts(ends: bytes, texts: bytes) -> tuple[bytes, ...]:
+    """Return texts that lie one behind the other; ``ends`` begin with a zero."""
+    places = _numbers("I", ends)
+    return tuple(texts[begin:end] for begin, end in pairwise(places))
+
+
+def _keys(trie: bytes) -> dict[bytes, int]:
+    """Return the keys of a double array and their values."""
+    nodes, found = [*struct.iter_unpack("<3I", trie)], dict[bytes, int]()
+    for place, (_, _, value) in enumerate(nodes):
+        key, node = bytearray(), place
+        while value != NONE and node:
+            parent = nodes[node][1]
+            key.append(node ^ nodes[parent][0])
+            node = parent
+        if key:
+            found[bytes(reversed(key))] = value
+    return found
+
+
+def _pairs(table: bytes) -> Pairs:
+    rows = struct.iter_unpack("<4I", table)
+    return {(left, right): (rank, merged) for left, right, rank, merged in rows if rank != NONE}
+
+
+def _flagged(flags: bytes, bit: int) -> frozenset[int]:
+    return frozenset(i for i, value in enumerate(flags) if value & bit)
+
+
+def _unpaged(pages: bytes, values: bytes) -> bytes:
+    return b"".join(values[packing.PAGE * page : packing.PAGE * (page + 1)] for page in pages)
