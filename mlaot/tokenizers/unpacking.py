@@ -10,7 +10,7 @@ from mlaot.tokenizers import packing
 from mlaot.tokenizers.merging import Pairs
 from mlaot.tokenizers.normalizer import Normalizer
 from mlaot.tokenizers.tokenizer import Tokenizer
-from mlaot.tokenizers.trie import NONE
+from mlaot.tokenizers.trie import FREE, LABELS, NONE
 
 HEAD = "<7q"
 Tables = Mapping[str, bytes]
@@ -102,15 +102,18 @@ def _texts(ends: bytes, texts: bytes) -> tuple[bytes, ...]:
 
 def _keys(trie: bytes) -> dict[bytes, int]:
     """Return the keys of a double array and their values."""
-    nodes, found = [*struct.iter_unpack("<3I", trie)], dict[bytes, int]()
-    for place, (_, _, value) in enumerate(nodes):
-        key, node = bytearray(), place
-        while value != NONE and node:
-            parent = nodes[node][1]
-            key.append(node ^ nodes[parent][0])
-            node = parent
-        if key:
-            found[bytes(reversed(key))] = value
+    nodes, found = [*struct.iter_unpack("<2I", trie)], dict[bytes, int]()
+    children: dict[int, list[int]] = {}  # the places of each base
+    for place, (word, _) in enumerate(nodes[1:], 1):
+        if word % LABELS != FREE:
+            children.setdefault(place - word % LABELS, []).append(place)
+    waiting = [(0, b"")] if nodes else []
+    while waiting:
+        place, key = waiting.pop()
+        word, value = nodes[place]
+        if value != NONE:
+            found[key] = value
+        waiting += [(child, key + bytes([nodes[child][0] % LABELS])) for child in children.get(word // LABELS, ())]
     return found
 
 
