@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import build, load, one_core, out
+from common import build, chosen_isas, load, one_core, out
 from seed import declared
 
 import mlaot
@@ -100,7 +100,7 @@ def measure(name: str) -> None:
     model = MODELS[name]()
     built = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        library = build(model, "nn", Path(folder))
+        library = build(model, "nn", Path(folder), chosen_isas())
         compiled = time.perf_counter()
         module = load(library)
         info, size = module.info(), library.stat().st_size
