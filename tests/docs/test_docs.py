@@ -165,6 +165,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # pytest in a page's commands is none of this run's
+    monkeypatch.delitem(sys.modules, "model", raising=False)  # of another test
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
