@@ -17,7 +17,7 @@ typedef struct {
     uint64_t seed;
 } Sampling;
 
-enum { WHOLE = 2147483527 };  // the weight of the likeliest token, about 2^31
+enum { WHOLE = 2147482753 };  // the weight of the likeliest token, about 2^31
 
 // What may follow: its score, and its weight beside the likeliest.
 typedef struct {
@@ -35,19 +35,21 @@ static uint64_t random_bits(uint64_t seed, uint64_t drawn)
     return z ^ (z >> 31);
 }
 
-// About 2^31 times 2^-x. The fraction of x has 31 bits; a polynomial of its interval is off by 1e-7.
+// 2^31 times the sixteen powers 2^(-k / 16) up to one half.
+static const int64_t POWERS[] = {
+    2147483648, 2056437387, 1969251188, 1885761398, 1805811301, 1729250827, 1655936265, 1585730000,
+    1518500250, 1454120821, 1392470869, 1333434672, 1276901417, 1222764986, 1170923762, 1121280436,
+};
+
+// About 2^31 times 2^-x. The fraction of x has 31 bits: 4 that choose a power, and others whose polynomial is off by 4e-7.
 static uint32_t weight_of(double x)
 {
     if (!(x < 32.0)) {  // or not a number
         return 0;
     }
-    static const int64_t FACTORS[] = {-2033403, 19776564, -118751808, 515780381, -1488513547, WHOLE};
-    const int64_t fixed = (int64_t)(x * 2147483648.0), fraction = fixed & 0x7fffffff;
-    int64_t value = FACTORS[0];
-    for (int k = 1; k < 6; k++) {
-        value = FACTORS[k] + value * fraction / 2147483648;
-    }
-    return (uint32_t)(value >> (fixed >> 31));
+    const int64_t fixed = (int64_t)(x * 2147483648.0), rest = fixed & 0x7ffffff;
+    const int64_t value = WHOLE + ((-1488264393 + (504843001 * rest >> 31)) * rest >> 31);
+    return (uint32_t)(value * POWERS[fixed >> 27 & 15] >> 31 >> (fixed >> 31));
 }
 
 // Whether one comes before another: the likelier one, of equals the first token.
@@ -150,6 +152,31 @@ static ptrdiff_t likeliest(const float *scores, ptrdiff_t count)
     return best;
 }
 
+// The token at a share of the total of all weights.
+static ptrdiff_t token_at(uint64_t total, uint64_t random, const uint32_t *weights, ptrdiff_t count)
+{
+    uint64_t at = (uint64_t)((int128)random * (int128)total >> 64);
+    ptrdiff_t token = 0;
+    while (token < count - 1 && at >= weights[token]) {
+        at -= weights[token++];
+    }
+    return token;
+}
+
+// Choose among all tokens that are at least `least` times as likely as the best, by their scores.
+static ptrdiff_t sample_all(const float *scores, ptrdiff_t count, double best, double scale, double least,
+                            uint64_t random, uint32_t *weights)
+{
+    uint64_t total = 0;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        const double distance = best - (double)scores[i];
+        const uint32_t weight = weight_of(distance == 0 ? 0 : distance * scale);
+        weights[i] = weight < least ? 0 : weight;
+        total += weights[i];
+    }
+    return token_at(total, random, weights, count);
+}
+
 // Choose what follows a text; -1 where a score is not a number, or the highest is infinite. `room` has as many places
 // as there are scores, which are changed.
 static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, const int32_t *text, ptrdiff_t length,
@@ -166,8 +193,12 @@ static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, con
     if (how->temperature == 0) {
         return first;
     }
+    const double scale = 1.4426950408889634 / how->temperature, least = how->min_p * WHOLE;  // 1 / log 2
+    const uint64_t random = random_bits(how->seed, drawn);
+    if ((how->top_k == 0 || how->top_k >= count) && how->top_p >= 1) {
+        return sample_all(scores, count, best, scale, least, random, (uint32_t *)(void *)room);
+    }
     ptrdiff_t kept = keep_likeliest(scores, count, how->top_k, room);
-    const double scale = 1.4426950408889634 / how->temperature;  // 1 / log 2
     uint64_t total = 0;
     for (ptrdiff_t i = 0; i < kept; i++) {
         const double distance = best - (double)room[i].score;
@@ -177,15 +208,14 @@ static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, con
     if (how->top_p < 1) {
         kept = keep_share(room, kept, how->top_p, &total);
     }
-    if (how->min_p > 0) {
-        const double least = how->min_p * WHOLE;
+    if (least > 0) {
         total = 0;
         for (ptrdiff_t i = 0; i < kept; i++) {
             room[i].weight = room[i].weight < least ? 0 : room[i].weight;
             total += room[i].weight;
         }
     }
-    uint64_t at = (uint64_t)((int128)random_bits(how->seed, drawn) * (int128)total >> 64);
+    uint64_t at = (uint64_t)((int128)random * (int128)total >> 64);
     for (ptrdiff_t i = 0; i < kept; i++) {
         if (at < room[i].weight) {
             return room[i].token;
