@@ -32,7 +32,7 @@ from mlaot.ops.kinds import (
     slot_root,
     strides,
 )
-from mlaot.ops.quantized import contract_groups
+from mlaot.ops.quantized import contract_groups, gather_groups
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.views import reshape_parts
 from mlaot.schedule.machine import LINE, PAGE
@@ -152,7 +152,7 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     columns, rows = shape[axis], prod(shape) // shape[axis]
     if type_.dtype.name not in (*VECTORS, "i32") or columns < (2 if gates else width // 2):
         return None
-    if gates or type_.dtype.name not in VECTORS or reads[0][0].op is contract_groups:
+    if gates or type_.dtype.name not in VECTORS or reads[0][0].op in (contract_groups, gather_groups):
         return axis, Panels(rows, columns, width)
     remainder = columns % width
     has_gaps = columns + -columns % width > PADDING_GROWTH * columns
@@ -165,6 +165,8 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
 
 def _column_axis(node: Node, i: int) -> int | None:
     """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand has it not."""
+    if node.op is gather_groups:
+        return node.arg(i).type.rank - 1 if i in (0, 1) else None
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):
         return None
     if node.op is contract_groups:

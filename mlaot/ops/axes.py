@@ -443,6 +443,16 @@ def _grouped_contraction_of(node: Node) -> AxisMap:
 grouped_contraction = Axes(_grouped_contraction_of, lambda use: None)
 
 
+def _grouped_gather_of(node: Node) -> AxisMap:
+    rank = node.type.rank
+    indices, group, word, column = tuple(range(rank - 1)), rank, rank + 1, rank + 2
+    layouts = (group, word, column), (group, column), indices
+    return AxisMap(layouts, (*indices, rank - 1), frozenset({group, word, column}))
+
+
+grouped_gather = Axes(_grouped_gather_of, lambda use: None)  # as late
+
+
 def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
     """Make the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
 

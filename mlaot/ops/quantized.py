@@ -21,10 +21,12 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
-from mlaot.ir.types import f32, f64, i8, i16, i32, u8
+from mlaot.ir.dims import product
+from mlaot.ir.types import f32, f64, i8, i16, i32, i64, u8
 from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType, call, const
-from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, parse_spec
+from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, grouped_gather, parse_spec
 from mlaot.ops.base import Array, Op, no_gradient
+from mlaot.ops.nests.gathers import gather_groups_nest
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LARGEST_PAIR = (2**15 - 1) // 255  # the sum of two weights of one sign whose products 16 bits hold
@@ -153,4 +155,30 @@ contract_groups: Op = Op(
     no_gradient,
     grouped_contraction,
     doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both",
+)
+
+
+def _gather_groups_type(words: Type, scales: Type, indices: Type, bits: int) -> Type:
+    fits = words.rank == 3 and words.dtype is i32 and scales.dtype is f32 and indices.dtype is i64
+    if not fits or scales.shape != (words.shape[0], words.shape[2]) or 0 in words.shape:
+        raise MlaotError(f"gather_groups of {bits} bits does not fit {words}, {scales} and {indices}")
+    return Type(f32, (*indices.shape, product(words.shape[:2]) * (WORD // bits)))
+
+
+def _gather_groups_reference(words: Array, scales: Array, indices: Array, bits: int) -> Array:
+    columns = scales.shape[1]
+    at = np.clip(np.where(indices < 0, indices + columns, indices), 0, columns - 1)
+    fields = np.moveaxis(unpack_fields(words[..., at.reshape(-1)], bits), -1, 0)
+    values = fields.astype(scales.dtype) * scales[:, at.reshape(-1)].T[..., None]
+    return np.asarray(values.reshape(*indices.shape, -1))
+
+
+gather_groups: Op = Op(
+    "gather_groups",
+    _gather_groups_type,
+    _gather_groups_reference,
+    no_gradient,
+    grouped_gather,
+    nest=gather_groups_nest,
+    doc="the columns of fields of x, groups times scales, that indices name: each becomes a row",
 )

@@ -419,6 +419,7 @@ NOT_DRAWN = (
     "contract_bytes",
     "contract_differences",
     "contract_groups",
+    "gather_groups",
     "widen",
     "round_f16",
     "round_bf16",

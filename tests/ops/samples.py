@@ -138,6 +138,17 @@ def _groups(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((x, y, *scales), {"bits": bits})
 
 
+def _columns(rng: np.random.Generator) -> Iterator[Sample]:
+    """Columns of words of fields of 8 and 4 bits: one, some, and some twice or from the end."""
+    for shape, groups, words, columns, bits in (
+        *(((), 2, 8, 33, 8), ((5,), 1, 4, 16, 4), ((2, 3), 3, 4, 20, 4)),
+        *(((0,), 2, 8, 3, 8), ((40,), 1, 1, 1, 4), ((9,), 5, 8, 300, 8)),
+    ):
+        x = rng.integers(-(2**31), 2**31, (groups, words, columns), np.int32)
+        scales = rng.normal(size=(groups, columns)).astype(np.float32)
+        yield Sample((x, scales, rng.integers(-columns, columns, shape)), {"bits": bits})
+
+
 def _rows_of_float32(rng: np.random.Generator) -> Iterator[Sample]:
     yield from (s for s in _unary(lambda x: x.astype(np.float32))(rng) if s.args[0].ndim)
 
@@ -288,6 +299,7 @@ SAMPLES: dict[str, Make] = {
     "quantize": _rounded,
     "contract_bytes": _bytes,
     "contract_groups": _groups,
+    "gather_groups": _columns,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), _unary(np.asarray)),
     "where": _choice,
@@ -327,7 +339,8 @@ SAMPLES: dict[str, Make] = {
 
 SAMPLES |= samples_structure.SAMPLES
 
-LATE = ("contract_groups", "widen")  # passes make them of float32, when gradients, batches and layouts are there
+# Passes make them of float32, when gradients, batches and layouts are there.
+LATE = ("contract_groups", "gather_groups", "widen")
 
 
 def samples(name: str) -> list[Sample]:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from mlaot.ir import Dim
-from mlaot.nest.expressions import INDEX, Expr, Index, Var, as_index, call, cast, compare, const, select, variables
+from mlaot.nest.expressions import (
+    INDEX,
+    WORD,
+    Expr,
+    Index,
+    ValueType,
+    Var,
+    as_index,
+    call,
+    cast,
+    compare,
+    const,
+    select,
+    variables,
+)
 from mlaot.nest.reductions import combine
 from mlaot.nest.statements import Body, If, Let, around
 from mlaot.ops.nests.target import ZERO, At, Target, indices, loop_names, rows
@@ -11,9 +25,9 @@ from mlaot.ops.nests.target import ZERO, At, Target, indices, loop_names, rows
 ROW, INSIDE = Var("e", INDEX), Var("inside", INDEX)
 
 
-def _index(t: Target, at: At, size: Dim) -> Body:
-    """Bind ``e`` to an index; a negative one counts from the end."""
-    x = t.read(1, at)
+def _index(t: Target, at: At, size: Dim, i: int = 1) -> Body:
+    """Bind ``e`` to an index of argument ``i``; a negative one counts from the end."""
+    x = t.read(i, at)
     if x.type.dtype == "u64":
         return (Let(ROW, cast(call("min", x, cast(Index(size), "u64")), "index")),)
     raw = Var("e0", INDEX)
@@ -32,15 +46,35 @@ def gather_nest(t: Target) -> Body:
         lets = (*_index(t, t.at[:rank], size), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
 
     def copy_row(x: Expr) -> Body:
-        if x.type.dtype != t.dtype:  # it is stored in 16 bits: no vector widens elements that are not adjacent
-            loops = [loop for loop in zip(t.names[rank:], t.shape[rank:], strict=True) if loop[0]]
-            return around(loops, (t.store(t.at, cast(x, t.dtype)),))
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])
 
     body = copy_row(value)
     if not isinstance(size, int):
         body = (If(compare("gt", Index(size), ZERO), body, copy_row(const(0, value.type))),)
     return t.around(range(rank), (*lets, *body))
+
+
+def gather_groups_nest(t: Target) -> Body:
+    """Make numbers of the fields of a column, which may lie in a panel, and store them as a row."""
+    bits, rank = t.attrs["bits"], t.arg(2).type.rank
+    groups, words, columns = t.arg(0).type.shape
+    fields, e = WORD // bits, as_index(ROW)
+    last = select(compare("lt", e, Index(columns)), e, Index(columns - 1))
+    lets = (*_index(t, t.at[:rank], columns, 2), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
+    group, word = (as_index(Var(name, INDEX)) for name in "gw")
+    scale, packed = Var("scale", ValueType("f32")), Var("packed", ValueType("i32"))
+    first = (group * Index(words) + word) * Index(fields)
+
+    def field(k: int) -> Expr:
+        """Return a number: pairs of neighbours are in the two halves of a word."""
+        up = WORD - bits - k // 2 * bits - k % 2 * (WORD // 2)
+        raised = call("left_shift", packed, const(up, packed.type))
+        return cast(call("right_shift", raised, const(WORD - bits, packed.type)), "f32")
+
+    stores = [t.store([*t.at[:rank], first + Index(k)], field(k) * scale) for k in range(fields)]
+    body = around([("w", words)], (Let(packed, t.in_column(0, (group, word), INSIDE)), *stores))
+    row = around([("g", groups)], (Let(scale, cast(t.in_column(1, (group,), INSIDE), "f32")), *body))
+    return t.around(range(rank), (*lets, *t.find_column(0, INSIDE), *row))
 
 
 def scatter_nest(t: Target) -> Body:

@@ -17,6 +17,7 @@ START = as_index(index_var("start"))  # the first column of a block
 
 At = Sequence[Expr]  # an index along each axis
 ZERO = Index(0)
+PANEL, LANE = Var("panel", INDEX), Var("lane", INDEX)
 
 
 class Storage(Protocol):
@@ -78,6 +79,24 @@ class Target:
         access = self.builder.access(self.arg(i))
         first = self.builder.element(access, self.along(axis, ZERO))
         return first.array, first.index, access.strides[axis]
+
+    def find_column(self, i: int, column: Expr) -> Body:
+        """Bind ``panel`` and ``lane`` to where a column of argument ``i`` lies, if that is in panels."""
+        panels = self.builder.access(self.arg(i)).buffer.panels
+        if panels is None:
+            return ()
+        width = as_index(panels.width)
+        return Let(PANEL, Call("div", (column, width), INDEX)), Let(LANE, Call("mod", (column, width), INDEX))
+
+    def in_column(self, i: int, at: At, column: Expr) -> Expr:
+        """Load an element of a column that ``find_column`` has found; panels of all arguments are as wide."""
+        access = self.builder.access(self.arg(i))
+        panels = access.buffer.panels
+        if panels is None:
+            return self.read(i, [*at, as_index(column)])
+        array = self.builder.array(access.buffer)
+        row = as_index(PANEL) * Index(panels.rows) + place(at, access.strides[:-1])
+        return Load(array, row * Index(panels.width) + as_index(LANE), ValueType(array.dtype))
 
     def element(self, at: At) -> Load:
         """Load an element of the result that is already there."""

@@ -15,8 +15,8 @@ same groups, which moves results by a fiftieth of what int8 weights do, or less;
 A table of which rows are read is stored so, too, once if it is also the weight of a product. What is read of it is made
 floats again:
 
-    v1 = input(name=w) : f32[1000,64]            v2 = gather(transpose(input(name=folded0)), v0) : i32[n,2,8]
-    v2 = gather(v1, v0) : f32[n,64]       =>     v3 = right_shift(left_shift(v2, 24 ..), 24) * scale : f32[n,64]
+    v1 = input(name=w) : f32[1000,64]            v1 = input(name=folded0) : i32[2,8,1000]
+    v2 = gather(v1, v0) : f32[n,64]       =>     v2 = gather_groups(v1, scales, v0) : f32[n,64]
 
 A step that trains adapters takes the transpose of a weight, too, and many rows. There, the weight is computed anew from
 its integers, in memory of the step:
@@ -35,7 +35,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.module import Module, gradient_of
-from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
+from mlaot.ir.types import bf16, f32, i16, i32, i64, round_bf16
 from mlaot.nest.expressions import WORD
 from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
@@ -200,22 +200,9 @@ def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bit
         if name not in grouped and np.isfinite(value).all():
             grouped[name] = replace(_group(module, np.ascontiguousarray(value.T), bits), is_turned=True)
         if name in grouped and grouped[name].is_turned:
-            rows = _rows(graph, grouped[name], node.arg(1), node.type)
-            results = {result.find() for result in (*graph.outputs.values(), *graph.writes.values())}
-            graph.forward(node, ew.copy(rows) if node in results else rows)  # no kernel ends with a reshape
-
-
-def _rows(graph: Graph, groups: Grouped, indices: Node, type_: Type) -> Node:
-    """Compute the columns of groups that indices name, as rows."""
-    words, scale = groups.inputs(graph)
-    read = ix.gather(st.transpose(words, perm=(2, 0, 1)), indices, lead=0)
-    scales = ix.gather(st.transpose(scale, perm=(1, 0)), indices, lead=0)
-    shape, last = (*read.type.shape, WORD // groups.bits), read.type.rank
-    fields = st.broadcast(read, shape=shape, axes=tuple(range(last)))
-    ups = st.broadcast(graph.constant(q8.field_ups(groups.bits), i32), shape=shape, axes=(last,))
-    numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - groups.bits, fields.type))
-    of_groups = st.broadcast(scales, shape=shape, axes=tuple(range(last - 1)))
-    return st.reshape(ew.mul(ew.cast(numbers, dtype=f32), of_groups), shape=type_.shape)
+            words, scale = grouped[name].inputs(graph)
+            indices = ew.cast(node.arg(1), dtype=i64)
+            graph.forward(node, q8.gather_groups(words, scale, indices, bits=grouped[name].bits))
 
 
 def _trains(module: Module, graph: Graph) -> bool:
