@@ -127,7 +127,7 @@ def field_ups(bits: int) -> Array:
 def unpack_fields(words: Array, bits: int) -> Array:
     """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
     fields = np.asarray(words[..., None, :] << field_ups(bits)[:, None]) >> (WORD - bits)
-    return fields.reshape(*words.shape[:-2], -1, words.shape[-1])
+    return fields.reshape(*words.shape[:-2], words.shape[-2] * (WORD // bits), words.shape[-1])
 
 
 def _contract_groups_type(x: Type, words: Type, scales: Type, row_scales: Type, bits: int) -> Type:
@@ -170,7 +170,7 @@ def _gather_groups_reference(words: Array, scales: Array, indices: Array, bits: 
     at = np.clip(np.where(indices < 0, indices + columns, indices), 0, columns - 1)
     fields = np.moveaxis(unpack_fields(words[..., at.reshape(-1)], bits), -1, 0)
     values = fields.astype(scales.dtype) * scales[:, at.reshape(-1)].T[..., None]
-    return np.asarray(values.reshape(*indices.shape, -1))
+    return np.asarray(values.reshape(*indices.shape, words.shape[0] * words.shape[1] * (WORD // bits)))
 
 
 gather_groups: Op = Op(
