@@ -246,6 +246,7 @@ def text_constants(module: ExtensionModule, generation: Generation) -> dict[str,
     return {
         **{"_TEXT_ENTRY": repr(generation.entry), "_TEXT_CONTEXT": generation.context},
         **{"_TEXT_TOKENS": generation.tokens, "_TEXT_SLIDES": generation.slides, "_TEXT_ENDS": generation.ends},
+        "_TEXT_REREADS": generation.rereads,
         **{"_TEXT_PLACE_AT": at["place"], "_TEXT_LENGTH_AT": at["length"], "_TEXT_TOKENS_AT": at["text"]},
     }
 

@@ -277,6 +277,7 @@ def text_table(module: ExtensionModule) -> dict[str, object]:
         "context": generation.context,
         "tokens": generation.tokens,
         "slides": str(generation.slides).lower(),
+        "rereads": str(generation.rereads).lower(),
         **{"place_at": at["place"], "length_at": at["length"], "tokens_at": at["text"]},
         "tokenizer_at": tokenizer_at if generation.tokenizer else -1,
         **({"ends": c_array("int", generation.ends), "end_count": len(generation.ends)} if generation.ends else {}),

@@ -48,8 +48,9 @@ class Transformed:
 class Generation:
     """How a module reads and writes texts of at most ``context`` tokens, of ``tokens`` different ones.
 
-    ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. ``ends``
-    end an answer. ``tokenizer``: its packed tables, if there is one.
+    ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. What it
+    keeps of them lies by their places, or it ``rereads`` a text from its begin where it should go back. ``ends`` end an
+    answer. ``tokenizer``: its packed tables, if there is one.
     """
 
     entry: str
@@ -58,6 +59,7 @@ class Generation:
     slides: bool
     ends: tuple[int, ...]
     tokenizer: bytes
+    rereads: bool = False
 
 
 @dataclass

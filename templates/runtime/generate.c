@@ -378,7 +378,8 @@ static PyObject *method_rewind(PyObject *self, PyObject *argument)
     const bool is_right = wanted == 0 || (wanted > 0 && wanted <= length && is_whole(&page, TABLE_OF(model)->text));
     if (is_right) {
         *page.length = wanted;
-        *page.place = *page.place < 0 || *page.place > wanted ? wanted : *page.place;
+        const bool is_back = *page.place < 0 || *page.place > wanted;
+        *page.place = !is_back ? *page.place : TABLE_OF(model)->text->rereads ? 0 : wanted;
     }
     unlock_state(model);
     if (!is_right) {

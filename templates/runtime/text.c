@@ -62,14 +62,14 @@ static void append_token(const Page *page, const Text *text, int32_t token)
     page->tokens[(*page->length)++] = token;
 }
 
-// Read what has not been read, or the last token once more, for the scores of what follows; with the lock of the state.
+// Read what has not been read, or the last token once more, or all, for the scores of what follows; with the lock of the state.
 // `room` has a place for each token of a text. -1 where memory is short.
 static int read_page(Model *self, const Page *page, int64_t *room, float *scores)
 {
     const Text *text = TABLE_OF(self)->text;
     const Entry *entry = &TABLE_OF(self)->entries[text->entry];
     if (*page->place == *page->length) {
-        --*page->place;
+        *page->place = text->rereads ? 0 : *page->length - 1;
     }
     const ptrdiff_t count = (ptrdiff_t)(*page->length - *page->place);
     for (ptrdiff_t i = 0; i < count; i++) {

@@ -133,7 +133,8 @@ typedef struct {
     const char *type_name;  // of the iterators that generate
     int entry, update;  // update: the entry that changes weights besides train_step; -1: there is none
     ptrdiff_t context, tokens;
-    bool slides;  // a text goes on behind its context
+    bool slides;   // a text goes on behind its context
+    bool rereads;  // what is kept of a text does not lie by places: to go back is to read it anew
     ptrdiff_t place_at, length_at, tokens_at;
     ptrdiff_t tokenizer_at;  // where in the weights its tables lie; -1: there is none
     const int *ends;         // the tokens that end an answer

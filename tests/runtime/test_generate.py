@@ -329,6 +329,32 @@ def test_buffers_that_describe_no_text(nn: ModuleType, buffer: str, value: int) 
     assert len(list(text.generate([3], max_tokens=4))) == 4
 
 
+def test_a_memory_without_places(build: Build) -> None:
+    """A recurrent network goes back by reading the text from its begin."""
+    total, text = mlaot.Buffer(np.array(0), "total"), mlaot.Text(CONTEXT, slides=True)
+
+    @mlaot.model(text=text)
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        total.assign(np.where(text.place == 0, 0, total) + tokens.sum())
+        return mlaot.one_hot((5 * total + 1) % TOKENS, TOKENS, mlaot.f32)
+
+    nn = build("recurrent", follows)
+    model = nn.Model()
+    model.forward([1, 5])
+    first = list(model.generate([], max_tokens=3, temperature=0))
+    assert first == list(nn.generate([1, 5], max_tokens=3, temperature=0)) == [7, 6, 0]
+    whole = list(model.generate([], max_tokens=2, temperature=0))
+    model.rewind(5)
+    assert model.buffers["place"].item() == 0
+    again = nn.generate([1, 5, *first], max_tokens=1, temperature=0)
+    assert list(model.generate([], max_tokens=1, temperature=0)) == list(again) and len(whole) == 2
+
+
+def test_the_build_says_what_a_text_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_module(declared(), "sized", tmp_path / "site", ("base",), golden=True)
+    assert "sized.nn: each text, of at most 10 tokens, takes 56 bytes\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("score", [np.nan, np.inf])
 def test_scores_that_are_no_numbers(build: Build, score: float) -> None:
     table = TABLE.copy()

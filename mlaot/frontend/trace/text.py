@@ -15,6 +15,7 @@ from mlaot.ir import Graph
 from mlaot.ir.module import Generation
 from mlaot.ir.types import f32, i64
 from mlaot.ops import structure as st
+from mlaot.ops.indexing import scatter
 from mlaot.tokenizers.packing import pack
 from mlaot.tokenizers.tokenizer import Tokenizer
 
@@ -24,7 +25,8 @@ class Text:
 
     The function, or the entry of the model that is named here, takes the next tokens, ``i64[n]`` with an open dim, and
     returns the scores ``f32[tokens]`` of all that may follow the last of them. ``place`` tells it how many were read
-    before; what it wants to know of these it keeps in buffers of its own. The module has ``generate`` then.
+    before; what it wants to know of these it keeps in buffers of its own, in rows by their places, or, as a recurrent
+    network does, in any form that starts anew where the place is 0. The module has ``generate`` then.
 
     With a ``tokenizer`` prompts and answers are strings. Tokens among ``ends`` (by default the tokenizer's) end an
     answer. A text that ``slides`` goes on behind its context: the latter half of it is read anew, as a text of its own.
@@ -72,4 +74,10 @@ class Text:
         if self.ends and not 0 <= min(self.ends) <= max(self.ends) < count:
             raise MlaotError(f"Text: ends: expected tokens from 0 to {count - 1}, got {list(self.ends)}")
         packed = b"" if self.tokenizer is None else pack(self.tokenizer)
-        return Generation(self.entry, self.context, count, self.slides, self.ends, packed)
+        kept = [self._is_by_place(graph, name) for name in graph.writes if name not in ("place", "length", "text")]
+        return Generation(self.entry, self.context, count, self.slides, self.ends, packed, rereads=not all(kept))
+
+    def _is_by_place(self, graph: Graph, name: str) -> bool:
+        """Tell whether an entry writes rows of a buffer that has one for each place, and keeps the others."""
+        old, new = graph.inputs[name], graph.writes[name].find()
+        return new.op is scatter and new.arg(0) is old and self.context in old.type.shape
