@@ -18,7 +18,7 @@ from mlaot.frontend.trace.text import Text
 from mlaot.ir.dims import dim
 from mlaot.ir.types import i64
 from mlaot.llm.decoder import Config, Decoder
-from mlaot.llm.find_tokenizer import find_tokenizer, note_source
+from mlaot.llm.find_tokenizer import find_tokenizer
 from mlaot.llm.folder import read_folder
 from mlaot.llm.gguf import read_gguf
 from mlaot.llm.gguf_file import is_gguf
@@ -82,7 +82,7 @@ def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None)
         expected = "a folder with config.json, a GGUF file, or a checkpoint of llama2.c"
         raise MlaotError(f"no file or folder {name}; expected {expected}")
     for file in [path / "config.json", *sorted(path.glob("*.safetensors"))] if path.is_dir() else [path]:
-        note_source(file)
+        sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model
     config, weights = _read(path)
     context = wishes.context
     if context is not None and not 2 <= context <= config.context:

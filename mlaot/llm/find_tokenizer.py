@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,26 +30,15 @@ def find_tokenizer(model: Path, wanted: Tokenizer | Path | None, count: int) -> 
     if wanted is not None:
         if not wanted.exists():
             raise MlaotError(f"no file or folder {wanted}; expected a tokenizer, such as tokenizer.json")
-        return _checked(_load(wanted), str(wanted), count)
+        return _checked(load(wanted), str(wanted), count)
     try:
         if model.is_dir() and any((model / name).is_file() for name in files.NAMES):
-            return _checked(_load(model), str(model), count)
+            return _checked(load(model), str(model), count)
         if model.is_file() and is_gguf(model):
             return _checked(of_gguf(model, read_gguf_tokenizer(model)), str(model), count)
     except MlaotError as error:
         warn(f"the module takes tokens and no strings, since its tokenizer cannot be read: {error}")
     return None
-
-
-def note_source(file: Path) -> None:
-    """Tell a build that a file is one of the sources of the model."""
-    sys.audit("mlaot.load", str(file))
-
-
-def _load(path: Path) -> Tokenizer:
-    for file in [path / name for name in files.NAMES if (path / name).is_file()] if path.is_dir() else [path]:
-        note_source(file)
-    return load(path)
 
 
 def _checked(tokenizer: Tokenizer, name: str, count: int) -> Tokenizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from mlaot.tokenizers.ranks import read_ranks
 from mlaot.tokenizers.sentencepiece import read_model
 from mlaot.tokenizers.tokenizer import Tokenizer
 
+SETTINGS = ("tokenizer_config.json", "generation_config.json", "config.json")
+BESIDE = ("merges.txt", *SETTINGS)  # what is read, too, if it is there
 NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.bin")  # of a folder's file, the first one
 
 
@@ -26,6 +29,9 @@ def load(path: Path | str) -> Tokenizer:
         if found is None:
             raise MlaotError(f"{path}: expected one of {', '.join(NAMES)}, found none")
         path = found
+    for file in (path, *(path.with_name(name) for name in BESIDE)):
+        if file.is_file():
+            sys.audit("mlaot.load", str(file))  # a build notes it as a source of the model
     return _with_settings(_read(path), path.parent)
 
 
@@ -51,8 +57,7 @@ def _read(path: Path) -> Tokenizer:
 def _with_settings(found: Tokenizer, folder: Path) -> Tokenizer:
     """Return a tokenizer with what the files beside it say of the tokens that begin and end a text."""
     settings, generation, model = (
-        read_json(folder / name, dict, str(folder / name)) if (folder / name).is_file() else {}
-        for name in ("tokenizer_config.json", "generation_config.json", "config.json")
+        read_json(folder / name, dict, str(folder / name)) if (folder / name).is_file() else {} for name in SETTINGS
     )
     ids = {text.decode(): i for text, i in found.added.items()}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlaot import llm
+from mlaot import llm, tokenizers
+from mlaot.build.sources import record_reads
 from mlaot.errors import MlaotError, building
 from mlaot.llm.declare import declare_from_settings
 from mlaot.llm.find_tokenizer import find_tokenizer, of_gguf
@@ -144,3 +145,16 @@ def test_a_tokenizer_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert declared.trace().generation.tokenizer == b""
     said = capsys.readouterr().err
     assert "warning: the module takes tokens and no strings, since its tokenizer cannot be read: " in said
+
+
+def test_a_build_notes_what_tokenizers_are_read_from(tmp_path: Path) -> None:
+    """Wherever the files are, and whoever reads them: a changed one makes a module stale."""
+    project, words = tmp_path / "project", tmp_path / "words"
+    project.mkdir()
+    words.mkdir()
+    (words / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}')
+    (words / "merges.txt").write_text("a b\n")
+    (words / "generation_config.json").write_text("{}")
+    with record_reads(project, tmp_path / "out") as read:
+        tokenizers.load(words)
+    assert [path.name for path in read] == ["generation_config.json", "merges.txt", "vocab.json"]
