@@ -22,11 +22,14 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, DType, Type
 from mlaot.ir.dims import product
-from mlaot.ir.types import f32, f64, i8, i16, i32, i64, u8
-from mlaot.nest.expressions import WORD, Call, Expr, Index, ValueType, call, const
+from mlaot.ir.indices import IndexRange
+from mlaot.ir.types import f32, f64, i8, i16, i32, u8
+from mlaot.nest.expressions import WORD, Call, Expr, ValueType, call, const
+from mlaot.nest.expressions import Index as IndexExpr
 from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, grouped_gather, parse_spec
-from mlaot.ops.base import Array, Op, no_gradient
-from mlaot.ops.nests.gathers import gather_groups_nest
+from mlaot.ops.base import Array, Index, Op, no_gradient
+from mlaot.ops.indexing import gather
+from mlaot.ops.nests.gathers import field_ups, gather_groups_nest
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LARGEST_PAIR = (2**15 - 1) // 255  # the sum of two weights of one sign whose products 16 bits hold
@@ -48,7 +51,7 @@ def _quantize_reference(x: Array, dtype: DType, zero: int = 0) -> Array:
 def _quantize(args: Sequence[Expr], dtype: DType, zero: int = 0) -> Expr:
     (x,) = args
     info = np.iinfo(dtype.numpy)
-    inside: Expr = Call("nearest_inside", (x, Index(int(info.min) - zero), Index(int(info.max) - zero)), x.type)
+    inside: Expr = Call("nearest_inside", (x, IndexExpr(int(info.min) - zero), IndexExpr(int(info.max) - zero)), x.type)
     inside = call("add", inside, const(float(zero), x.type)) if zero else inside
     return Call("convert", (inside,), ValueType(dtype.name, x.type.lanes))
 
@@ -118,15 +121,9 @@ def pack_fields(weights: Array, bits: int) -> Array:
     return np.asarray((pairs << places[:, :, None]).sum(axis=(1, 2)).astype(np.uint32).view(np.int32))
 
 
-def field_ups(bits: int) -> Array:
-    """Return by how much each field of a word is shifted to the left until it ends where the word does."""
-    places = bits * np.arange(WORD // 2 // bits)[:, None] + (WORD // 2) * np.arange(2)
-    return (WORD - bits - places).reshape(-1).astype(np.int32)
-
-
 def unpack_fields(words: Array, bits: int) -> Array:
     """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
-    fields = np.asarray(words[..., None, :] << field_ups(bits)[:, None]) >> (WORD - bits)
+    fields = np.asarray(words[..., None, :] << np.array(field_ups(bits), np.int32)[:, None]) >> (WORD - bits)
     return fields.reshape(*words.shape[:-2], words.shape[-2] * (WORD // bits), words.shape[-1])
 
 
@@ -159,17 +156,16 @@ contract_groups: Op = Op(
 
 
 def _gather_groups_type(words: Type, scales: Type, indices: Type, bits: int) -> Type:
-    fits = words.rank == 3 and words.dtype is i32 and scales.dtype is f32 and indices.dtype is i64
+    fits = words.rank == 3 and words.dtype is i32 and scales.dtype is f32 and indices.dtype.kind in "iu"
     if not fits or scales.shape != (words.shape[0], words.shape[2]) or 0 in words.shape:
         raise MlaotError(f"gather_groups of {bits} bits does not fit {words}, {scales} and {indices}")
     return Type(f32, (*indices.shape, product(words.shape[:2]) * (WORD // bits)))
 
 
 def _gather_groups_reference(words: Array, scales: Array, indices: Array, bits: int) -> Array:
-    columns = scales.shape[1]
-    at = np.clip(np.where(indices < 0, indices + columns, indices), 0, columns - 1)
-    fields = np.moveaxis(unpack_fields(words[..., at.reshape(-1)], bits), -1, 0)
-    values = fields.astype(scales.dtype) * scales[:, at.reshape(-1)].T[..., None]
+    at = gather.reference(np.arange(scales.shape[1]), indices, lead=0).reshape(-1)
+    fields = np.moveaxis(unpack_fields(words[..., at], bits), -1, 0)
+    values = fields.astype(scales.dtype) * scales[:, at].T[..., None]
     return np.asarray(values.reshape(*indices.shape, words.shape[0] * words.shape[1] * (WORD // bits)))
 
 
@@ -179,6 +175,7 @@ gather_groups: Op = Op(
     _gather_groups_reference,
     no_gradient,
     grouped_gather,
+    index=Index(2, lambda words, scales, indices, bits: IndexRange(scales.shape[1], wraps=True), "clamped"),
     nest=gather_groups_nest,
     doc="the columns of fields of x, groups times scales, that indices name: each becomes a row",
 )

@@ -35,15 +35,29 @@ def _index(t: Target, at: At, size: Dim, i: int = 1) -> Body:
     return Let(raw, cast(x, "index")), Let(ROW, select(compare("lt", e, ZERO), e + Index(size), e))
 
 
+def _clamped(size: Dim) -> Let:
+    """Bind ``inside`` to ``e``, or to the nearest index that is in range."""
+    e = as_index(ROW)
+    last = select(compare("lt", e, Index(size)), e, Index(size - 1))
+    return Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last))
+
+
+def field_ups(bits: int) -> list[int]:
+    """Return by how much each field of a word is shifted to the left until it ends where the word does.
+
+    Pairs of neighbours are in the two halves of a word.
+    """
+    return [WORD - bits - k // 2 * bits - k % 2 * (WORD // 2) for k in range(WORD // bits)]
+
+
 def gather_nest(t: Target) -> Body:
     """Copy the rows that indices choose; one out of range is clamped."""
     lead, rank = t.attrs["lead"], t.arg(1).type.rank
-    size, e = t.arg(0).type.shape[lead], as_index(ROW)
+    size = t.arg(0).type.shape[lead]
     value = t.read(0, [*t.at[:lead], as_index(INSIDE), *t.at[rank:]])
     lets: Body = ()
     if INSIDE.name in variables(value):  # not all elements are the same
-        last = select(compare("lt", e, Index(size)), e, Index(size - 1))
-        lets = (*_index(t, t.at[:rank], size), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
+        lets = (*_index(t, t.at[:rank], size), _clamped(size))
 
     def copy_row(x: Expr) -> Body:
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])
@@ -58,20 +72,16 @@ def gather_groups_nest(t: Target) -> Body:
     """Make numbers of the fields of a column, which may lie in a panel, and store them as a row."""
     bits, rank = t.attrs["bits"], t.arg(2).type.rank
     groups, words, columns = t.arg(0).type.shape
-    fields, e = WORD // bits, as_index(ROW)
-    last = select(compare("lt", e, Index(columns)), e, Index(columns - 1))
-    lets = (*_index(t, t.at[:rank], columns, 2), Let(INSIDE, select(compare("lt", e, ZERO), ZERO, last)))
+    fields, lets = WORD // bits, (*_index(t, t.at[:rank], columns, 2), _clamped(columns))
     group, word = (as_index(Var(name, INDEX)) for name in "gw")
     scale, packed = Var("scale", ValueType("f32")), Var("packed", ValueType("i32"))
     first = (group * Index(words) + word) * Index(fields)
 
-    def field(k: int) -> Expr:
-        """Return a number: pairs of neighbours are in the two halves of a word."""
-        up = WORD - bits - k // 2 * bits - k % 2 * (WORD // 2)
+    def field(up: int) -> Expr:
         raised = call("left_shift", packed, const(up, packed.type))
         return cast(call("right_shift", raised, const(WORD - bits, packed.type)), "f32")
 
-    stores = [t.store([*t.at[:rank], first + Index(k)], field(k) * scale) for k in range(fields)]
+    stores = [t.store([*t.at[:rank], first + Index(k)], field(up) * scale) for k, up in enumerate(field_ups(bits))]
     body = around([("w", words)], (Let(packed, t.in_column(0, (group, word), INSIDE)), *stores))
     row = around([("g", groups)], (Let(scale, cast(t.in_column(1, (group,), INSIDE), "f32")), *body))
     return t.around(range(rank), (*lets, *t.find_column(0, INSIDE), *row))

@@ -35,7 +35,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.module import Module, gradient_of
-from mlaot.ir.types import bf16, f32, i16, i32, i64, round_bf16
+from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
 from mlaot.nest.expressions import WORD
 from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
@@ -45,6 +45,7 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_free
+from mlaot.ops.nests.gathers import field_ups
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
 from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS, PADDING_GROWTH
@@ -201,8 +202,7 @@ def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bit
             grouped[name] = replace(_group(module, np.ascontiguousarray(value.T), bits), is_turned=True)
         if name in grouped and grouped[name].is_turned:
             words, scale = grouped[name].inputs(graph)
-            indices = ew.cast(node.arg(1), dtype=i64)
-            graph.forward(node, q8.gather_groups(words, scale, indices, bits=grouped[name].bits))
+            graph.forward(node, q8.gather_groups(words, scale, node.arg(1), bits=grouped[name].bits))
 
 
 def _trains(module: Module, graph: Graph) -> bool:
@@ -237,7 +237,7 @@ def _ungroup(graph: Graph, groups: Grouped) -> Node:
     weights, scale = groups.inputs(graph)
     shape = (count, words, WORD // bits, columns)
     fields = st.broadcast(weights, shape=shape, axes=(0, 1, 3))
-    ups = st.broadcast(graph.constant(q8.field_ups(bits), i32), shape=shape, axes=(2,))
+    ups = st.broadcast(graph.constant(np.array(field_ups(bits)), i32), shape=shape, axes=(2,))
     numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - bits, fields.type))
     values = ew.mul(ew.cast(numbers, dtype=f32), st.broadcast(scale, shape=shape, axes=(0, 3)))
     return st.part(st.reshape(values, shape=(count * GROUP_WEIGHTS, columns)), 0, 0, groups.rows)
