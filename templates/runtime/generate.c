@@ -332,7 +332,7 @@ static PyObject *method_generate(PyObject *self, PyObject *const *args, Py_ssize
     const Text *text = TABLE_OF(model)->text;
     PyObject *given[1 + OPTION_COUNT] = {NULL};
     Tokens prompt = {NULL, 0};
-    if (take_arguments("generate", GENERATE_ARGUMENTS, 1, args, count, names, given) < 0) {
+    if (take_arguments("generate", GENERATE_ARGUMENTS, args, count, names, given) < 0) {
         return NULL;
     }
     PyObject *object = _PyObject_GC_New(model->generation_type);

@@ -41,7 +41,7 @@ static const int64_t POWERS[] = {
     1518500250, 1454120821, 1392470869, 1333434672, 1276901417, 1222764986, 1170923762, 1121280436,
 };
 
-// About 2^31 times 2^-x. The fraction of x has 31 bits: 4 that choose a power, and others whose polynomial is off by 4e-7.
+// About 2^31 times 2^-x. The fraction of x has 31 bits: 4 choose a power, a polynomial of the others is off by 4e-7.
 static uint32_t weight_of(double x)
 {
     if (!(x < 32.0)) {  // or not a number
@@ -50,6 +50,13 @@ static uint32_t weight_of(double x)
     const int64_t fixed = (int64_t)(x * 2147483648.0), rest = fixed & 0x7ffffff;
     const int64_t value = WHOLE + ((-1488264393 + (504843001 * rest >> 31)) * rest >> 31);
     return (uint32_t)(value * POWERS[fixed >> 27 & 15] >> 31 >> (fixed >> 31));
+}
+
+// The weight of a score beside the best one.
+static uint32_t weight_beside(double best, float score, double scale)
+{
+    const double distance = best - (double)score;
+    return weight_of(distance == 0 ? 0 : distance * scale);  // also where the scale is infinite
 }
 
 // Whether one comes before another: the likelier one, of equals the first token.
@@ -169,8 +176,7 @@ static ptrdiff_t sample_all(const float *scores, ptrdiff_t count, double best, d
 {
     uint64_t total = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
-        const double distance = best - (double)scores[i];
-        const uint32_t weight = weight_of(distance == 0 ? 0 : distance * scale);
+        const uint32_t weight = weight_beside(best, scores[i], scale);
         weights[i] = weight < least ? 0 : weight;
         total += weights[i];
     }
@@ -201,8 +207,7 @@ static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, con
     ptrdiff_t kept = keep_likeliest(scores, count, how->top_k, room);
     uint64_t total = 0;
     for (ptrdiff_t i = 0; i < kept; i++) {
-        const double distance = best - (double)room[i].score;
-        room[i].weight = weight_of(distance == 0 ? 0 : distance * scale);
+        room[i].weight = weight_beside(best, room[i].score, scale);
         total += room[i].weight;
     }
     if (how->top_p < 1) {

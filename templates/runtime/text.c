@@ -62,8 +62,8 @@ static void append_token(const Page *page, const Text *text, int32_t token)
     page->tokens[(*page->length)++] = token;
 }
 
-// Read what has not been read, or the last token once more, or all, for the scores of what follows; with the lock of the state.
-// `room` has a place for each token of a text. -1 where memory is short.
+// Read what has not been read, or the last token once more, or all, for the scores of what follows; with the lock of
+// the state. `room` has a place for each token of a text. -1 where memory is short.
 static int read_page(Model *self, const Page *page, int64_t *room, float *scores)
 {
     const Text *text = TABLE_OF(self)->text;

@@ -18,12 +18,12 @@ typedef struct {
     ptrdiff_t count, room;
 } Bytes;
 
-// Sort arguments by their names; the first of these may also come by their place. The first one must be there.
-static int take_arguments(const char *function, const char *const *known, Py_ssize_t positional, PyObject *const *args,
-                          Py_ssize_t count, PyObject *names, PyObject **given)
+// Sort arguments by their names. The first one must be there, and may come by its place.
+static int take_arguments(const char *function, const char *const *known, PyObject *const *args, Py_ssize_t count,
+                          PyObject *names, PyObject **given)
 {
-    if (count > positional) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %zd positional argument, got %zd", function, positional, count);
+    if (count > 1) {
+        PyErr_Format(PyExc_TypeError, "%s() takes 1 positional argument, got %zd", function, count);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -174,7 +174,7 @@ static PyObject *method_encode(PyObject *self, PyObject *const *args, Py_ssize_t
     PyObject *given[3] = {NULL};
     char special = 1, begin = 1;
     Tokens tokens = {NULL, 0};
-    if (take_arguments("encode", NAMES, 1, args, count, names, given) < 0 ||
+    if (take_arguments("encode", NAMES, args, count, names, given) < 0 ||
         (given[1] != NULL && element_set("encode", NAMES[1], BOOL, &special, given[1]) < 0) ||
         (given[2] != NULL && element_set("encode", NAMES[2], BOOL, &begin, given[2]) < 0)) {
         return NULL;
