@@ -11,6 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import DType, Graph, Node, Subgraph, TupleType, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.module import SEEN
 from mlaot.ir.types import f64
 from mlaot.ops.base import Array, conditions
 
@@ -30,6 +31,7 @@ def evaluate(
         type_ = graph.inputs[name].type
         assert value.ndim == type_.rank, f"{name}: expected {type_}, got shape {value.shape}"
     values = _learn({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
+    values |= _seen(graph, arrays) if SEEN not in values and "place" in arrays else {}
     for condition in conditions(graph) if values else ():
         if dims_.substitute(condition, values) < 0:
             raise MlaotError(f"{graph.name}: {condition} must not be negative, got {values}")
@@ -63,6 +65,13 @@ def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str
             if dims_.substitute(d, {**values, name: guess}) == extent:
                 values[name] = guess
     return values
+
+
+def _seen(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
+    """Return how much of a text there is with the tokens that an entry reads, which are its one input; else nothing."""
+    inputs = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
+    is_text = len(inputs) == 1 and arrays["place"].ndim == 0
+    return {SEEN: int(arrays["place"]) + len(arrays[inputs[0]])} if is_text else {}
 
 
 def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wide: bool) -> dict[str, Array]:

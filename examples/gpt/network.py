@@ -55,13 +55,17 @@ class Block(nn.Module):
         parts = map(split_heads, self.queries_keys_values(x))
         return self.rest(x, F.scaled_dot_product_attention(*parts, dropout_p=dropout, is_causal=True))
 
-    def read(self, x: Array, cache: Cache, places: Array) -> Array:
-        """Compute the next positions [n, width] of a text, and keep their keys and values at their ``places`` [n]."""
+    def read(self, x: Array, cache: Cache, places: Array, seen: Any) -> Array:
+        """Compute the next positions [n, width] of a text, and keep their keys and values at their ``places`` [n].
+
+        They and those before them are all that is ``seen``.
+        """
         query, key, value = map(split_heads, self.queries_keys_values(x))
         for kept, new in zip(cache, (key, value), strict=True):
             kept.assign(kept.at[:, places].set(new))
-        seen = np.arange(CONTEXT) <= places[:, None]
-        return self.rest(x, F.scaled_dot_product_attention(query, *cache, attn_mask=seen))
+        keys, values = (kept[:, :seen] for kept in cache)
+        mask = mlaot.arange(seen) <= places[:, None]
+        return self.rest(x, F.scaled_dot_product_attention(query, keys, values, attn_mask=mask))
 
     def rest(self, x: Array, found: Array) -> Array:
         """Compute everything behind the attention."""
@@ -93,10 +97,10 @@ class GPT(nn.Module):
             x = block(x)
         return F.linear(self.norm(x), self.letters.weight)
 
-    def read(self, tokens: Array, caches: Sequence[Cache], place: mlaot.Buffer) -> Array:
-        """Read the next tokens [n] of a text, from ``place`` on; return the scores [letters] of what follows them."""
-        places = place + mlaot.arange(tokens.shape[0])
+    def read(self, tokens: Array, caches: Sequence[Cache], text: mlaot.Text) -> Array:
+        """Read the next tokens [n] of a text; return the scores [letters] of what follows them."""
+        places = text.place + mlaot.arange(tokens.shape[0])
         x = self.letters(tokens) + self.positions.weight[places]
         for block, cache in zip(self.blocks, caches, strict=True):
-            x = block.read(x, cache, places)
+            x = block.read(x, cache, places, text.seen(tokens))
         return F.linear(self.norm(x[-1]), self.letters.weight)

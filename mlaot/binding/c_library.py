@@ -20,6 +20,7 @@ from mlaot.binding.methods import HIDDEN, entry_types, range_lines
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, assign, names, parse
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.module import SEEN
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import array_name, c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
@@ -129,6 +130,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         for i, array in enumerate(arrays)
         if entry.tile and array.port.shape[:1] == (entry.rows,)
     ]
+    text = text_place(module, extents, entry)
     return {
         "name": f"{module.prefix}_{entry.name}",
         "entry": entry.name,
@@ -143,7 +145,8 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
             "void *workspace",
         ],
         "arrays": arrays,
-        "dims": [dims.get(name, "1") for name in extents.dims],
+        "dims": [dims.get(name, str(text["context"]) if text and name == SEEN else "1") for name in extents.dims],
+        "text": text,
         "refused": [
             "!dims_fit(_values)",
             *(f"{dim_name(name)} < {n}" for name, n in least.items() if n > 0),
@@ -159,6 +162,18 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         "row_bytes": " + ".join(size for i, size in rows if i >= len(inputs)) or "0",
         "workspace": c_expression(entry.workspace),
         "kernel": kernel_number(module, entry),
+    }
+
+
+def text_place(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
+    """Where the entry that reads texts finds its place in one, and what it must hold of that; else nothing."""
+    if module.generation is None or entry.name != module.generation.entry:
+        return {}
+    return {
+        "place_at": next(slot.offset for slot in module.slots if slot.name == "place"),
+        "context": module.generation.context,
+        "count": c_expression(entry.inputs[0].shape[0]),
+        "seen": extents.dims.index(SEEN) if SEEN in extents.dims else -1,
     }
 
 

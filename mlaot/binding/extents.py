@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
 from mlaot.ir.indices import IndexRange
+from mlaot.ir.module import SEEN
 from mlaot.ir.ports import Shape
 from mlaot.lower.program import Entry, ExtensionModule
 
@@ -44,6 +45,7 @@ class Extents:
 
     def __init__(self, module: ExtensionModule) -> None:
         self.dims = module.dims if "batch" in module.dims else (*module.dims, "batch")
+        self.reader = "" if module.generation is None else module.generation.entry
         shapes = [port.shape for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
         shapes += [entry.extents for entry in module.entries]
         shapes += [written(range_) for entry in module.entries for port in entry.inputs for range_ in port.ranges]
@@ -81,8 +83,11 @@ class Extents:
         least: dict[str, int] = {}
         if entry.name in MEANS:
             least = {name: 1 for port in entry.inputs for e in expressions(port.shape) for name in names(e)}
+        if entry.name == self.reader:
+            least = {str(entry.inputs[0].shape[0]): 1}  # all else was checked when the text was declared
         ports = [e for port in (*entry.inputs, *entry.outputs) for e in expressions(port.shape)]
         composed = [e for e in dict.fromkeys([*ports, *expressions(entry.extents)]) if not is_name(e)]
+        composed = [e for e in composed if SEEN not in names(e) or entry.name != self.reader]
         for extent in composed:
             if not nonnegative(extent) and len(names(extent)) == 1 and grows(extent):
                 (name,) = names(extent)

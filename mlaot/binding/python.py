@@ -31,7 +31,7 @@ from mlaot.binding.tables import describe, onnx_ports
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, Generation
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, SEEN, Generation
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name, rename_dims
 from mlaot.lower.program import Entry, ExtensionModule, Golden, Port, Program, Slot
@@ -246,7 +246,7 @@ def text_constants(module: ExtensionModule, generation: Generation) -> dict[str,
     return {
         **{"_TEXT_ENTRY": repr(generation.entry), "_TEXT_CONTEXT": generation.context},
         **{"_TEXT_TOKENS": generation.tokens, "_TEXT_SLIDES": generation.slides, "_TEXT_ENDS": generation.ends},
-        "_TEXT_REREADS": generation.rereads,
+        **{"_TEXT_REREADS": generation.rereads, "_TEXT_SEEN": repr(dim_name(SEEN))},
         **{"_TEXT_PLACE_AT": at["place"], "_TEXT_LENGTH_AT": at["length"], "_TEXT_TOKENS_AT": at["text"]},
     }
 

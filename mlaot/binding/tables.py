@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from mlaot.binding.extents import Extents, shown
@@ -26,7 +26,7 @@ from mlaot.binding.state import (
 )
 from mlaot.binding.weights import Weights, weights_parts
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, SEEN
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, Condition, condition
@@ -95,7 +95,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "tensors": c_lines(tensors_head(saved(module))) if module.slots else (),
         "file_tensors": () if in_file(module) == saved(module) else c_lines(tensors_head(in_file(module))),
         "fit_table": fit_table(fit, extents),
-        "text_table": text_table(module),
+        "text_table": text_table(module, extents.dims),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
         "defines": {
             "MODULE_NAME": f'"{module.name}"',
@@ -263,7 +263,7 @@ def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:
     return fields
 
 
-def text_table(module: ExtensionModule) -> dict[str, object]:
+def text_table(module: ExtensionModule, dims: Sequence[str]) -> dict[str, object]:
     """The fields of the ``Text`` of templates/runtime/types.h."""
     generation = module.generation
     if generation is None:
@@ -275,6 +275,7 @@ def text_table(module: ExtensionModule) -> dict[str, object]:
         "entry": f"ENTRY_{generation.entry}",
         "update": "ENTRY_update" if any(entry.name == "update" for entry in module.entries) else -1,
         "context": generation.context,
+        "seen": dims.index(SEEN) if SEEN in dims else -1,
         "tokens": generation.tokens,
         "slides": str(generation.slides).lower(),
         "rereads": str(generation.rereads).lower(),

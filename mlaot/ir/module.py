@@ -50,7 +50,8 @@ class Generation:
 
     ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. What it
     keeps of them lies by their places, or it ``rereads`` a text from its begin where it should go back. ``ends`` end an
-    answer. ``tokenizer``: its packed tables, if there is one.
+    answer. ``tokenizer``: its packed tables, if there is one. The dim ``SEEN`` of the entry is ``place`` and the tokens
+    that a call reads.
     """
 
     entry: str
@@ -153,6 +154,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances
+SEEN = "seen"  # the dim of the entry that reads texts which no input has: how much of a text a call sees
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 RANDOM = "random"  # the slot of what random numbers are drawn from
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start

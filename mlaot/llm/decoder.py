@@ -135,14 +135,15 @@ class Decoder:
         if not config.waves:
             x = x + take(self.weights["positions"], places, axis=0)
         waves = [take(table, places, axis=0) for table in self._waves()]
-        seen = np.arange(self.text.context) <= places[:, None]
+        read = self.text.seen(tokens)
+        seen = arange(read) <= places[:, None]
 
         def remember(i: int, key: Array, value: Array) -> tuple[Array, Array]:
             """Keep the new keys and values [groups, n, size] of a block; return those of the whole text."""
             keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
             keys.assign(keys.at[:, places].set(key))
             values.assign(values.at[:, places].set(value))
-            return keys, values
+            return keys[:, :read], values[:, :read]
 
         for i in range(config.layers):
             x = self._block(x, i, waves, remember, attn_mask=seen)

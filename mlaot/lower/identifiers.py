@@ -82,7 +82,7 @@ def with_c_dims(graph: Graph) -> Graph:
 
 def c_dims(graph: Graph) -> dict[str, Dim]:
     """Return the named dims of a graph by their names, as C calls them."""
-    return {name: dim(dim_name(name)) for name in dims_of(graph)}
+    return {name: dim(dim_name(name)) for name in dims_of(graph) | dims_inside(graph)}
 
 
 def dims_of(graph: Graph) -> set[str]:

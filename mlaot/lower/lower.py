@@ -9,7 +9,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ir.dims import NOMINAL, Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Module
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, SEEN, Generation, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
@@ -48,9 +48,7 @@ DOCS = {
 
 def lower(model: Module) -> Program:
     """Lower a module whose graphs have been through the passes."""
-    for name, graph in model.graphs.items():
-        _check_dims(name, graph)
-    dims = sorted({name for graph in model.graphs.values() for name in dims_of(graph)})
+    dims = sorted({dim for name, graph in model.graphs.items() for dim in _dims_of(name, graph, model.generation)})
     options = model.options
     prepared = with_c_dims if options.deterministic else round_products
     model = replace(model, graphs={name: prepared(graph) for name, graph in model.graphs.items()})
@@ -99,13 +97,16 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
     return [(graph.inputs[slot], slot_root(node)) for slot, node in graph.writes.items()]
 
 
-def _check_dims(name: str, graph: Graph) -> None:
-    """Check that an input has every named dim of an entry: a call learns its value from there."""
-    used, input_dims = dims_inside(graph), dims_of(graph)
-    if used - input_dims:
+def _dims_of(name: str, graph: Graph, generation: Generation | None) -> set[str]:
+    """Return the named dims of an entry; refuse those that neither an input has nor a text."""
+    used, found = dims_inside(graph), dims_of(graph)
+    if generation is not None and generation.entry == name:
+        found |= {SEEN} & used
+    if used - found:
         raise MlaotError(
-            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - input_dims))}"
+            f"{name}: no input that the result depends on has the dimension {', '.join(sorted(used - found))}"
         )
+    return found
 
 
 def _lower_entry(

@@ -323,6 +323,14 @@ static void begin_call(Call *call, Model *self, const Entry *entry, const char *
     }
 }
 
+#if HAS_TEXT
+static bool reads_text(const Call *call)
+{
+    const Text *text = TABLE_OF(call)->text;
+    return text != NULL && call->entry == &TABLE_OF(call)->entries[text->entry];
+}
+
+#endif
 // Read the arguments; afterwards the dims are known.
 static int see_inputs(Call *call, PyObject *const *args, Py_ssize_t count, PyObject *names, const char *const *options,
                       PyObject **given)
@@ -345,6 +353,11 @@ static int see_inputs(Call *call, PyObject *const *args, Py_ssize_t count, PyObj
     for (int k = 0; k < DIMS; k++) {
         call->dim[k] = call->dim[k] < 0 ? 1 : call->dim[k];  // no input has it
     }
+#if HAS_TEXT
+    if (reads_text(call)) {
+        set_seen(TABLE_OF(call)->text, TABLE_OF(call)->text->context, call->dim);  // it may be all, as far as we know
+    }
+#endif
     return check_bounds(call);
 }
 
@@ -446,16 +459,18 @@ static int128 work_of(const Call *call)
 }
 
 #if HAS_TEXT
-// Whether a call reads tokens for which a text has no room, or which are not those that it has next; with the lock.
-static bool is_misplaced(const Call *call)
+// Whether a text has room for the tokens that a call reads, and these are what it has next; with the lock. The dims are
+// known then.
+static bool find_place(Call *call)
 {
     const Text *text = TABLE_OF(call)->text;
-    if (text == NULL || call->entry != &TABLE_OF(call)->entries[text->entry]) {
-        return false;
-    }
     const Page page = page_of(call->model);
     const ptrdiff_t count = call->dim[-1 - call->entry->ports[0].shape[0]];
-    return *page.place < 0 || *page.place != *page.length || count > text->context - *page.place;
+    if (*page.place < 0 || *page.place != *page.length || count > text->context - *page.place) {
+        return false;
+    }
+    set_seen(text, (ptrdiff_t)*page.place + count, call->dim);
+    return true;
 }
 
 static int refuse_misplaced(const Call *call)
@@ -489,7 +504,7 @@ static bool changes_weights(const Call *call)
 static int run_tiles(Call *call)
 {
     const Entry *entry = call->entry;
-    const int128 work = work_of(call);
+    int128 work = work_of(call);
     const ptrdiff_t rows = call->dim[rows_dim(call)], tile = rows_at_a_time(call);
     ptrdiff_t start = 0;
     bool is_empty;  // what is written has no elements, however many rows
@@ -498,7 +513,7 @@ static int run_tiles(Call *call)
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
 #if HAS_TEXT
-        if (is_misplaced(call)) {
+        if (reads_text(call) && !find_place(call)) {
             unlock_state(call->model);
             return refuse_misplaced(call);
         }

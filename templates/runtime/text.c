@@ -62,6 +62,14 @@ static void append_token(const Page *page, const Text *text, int32_t token)
     page->tokens[(*page->length)++] = token;
 }
 
+// Tell the entry how many tokens of a text there are with those that it reads.
+static void set_seen(const Text *text, ptrdiff_t seen, ptrdiff_t *dim)
+{
+    if (text->seen >= 0) {
+        dim[text->seen] = seen;
+    }
+}
+
 // Read what has not been read, or the last token once more, or all, for the scores of what follows; with the lock of
 // the state. `room` has a place for each token of a text. -1 where memory is short.
 static int read_page(Model *self, const Page *page, int64_t *room, float *scores)
@@ -80,6 +88,7 @@ static int read_page(Model *self, const Page *page, int64_t *room, float *scores
         dim[k] = 1;
     }
     dim[-1 - entry->ports[0].shape[0]] = count;
+    set_seen(text, (ptrdiff_t)*page->length, dim);
     const int128 bytes = entry->workspace(dim);
     if (bytes > MAX_BYTES) {
         return -1;

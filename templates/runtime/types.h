@@ -133,6 +133,7 @@ typedef struct {
     const char *type_name;  // of the iterators that generate
     int entry, update;  // update: the entry that changes weights besides train_step; -1: there is none
     ptrdiff_t context, tokens;
+    int seen;      // the dim of the entry that tells how many tokens there are with those that it reads; -1: none does
     bool slides;   // a text goes on behind its context
     bool rereads;  // what is kept of a text does not lie by places: to go back is to read it anew
     ptrdiff_t place_at, length_at, tokens_at;

@@ -208,6 +208,38 @@ def test_refused(made: Callable[..., Library]) -> None:
     assert len({words(status) for status in range(-1, 4)}) == 5
 
 
+TOKENS = mlaot.dim("tokens")
+TEXT, ROWS_READ = mlaot.Text(9), mlaot.Buffer(np.zeros((9, 3), np.float32), "rows")
+
+
+@mlaot.model(text=TEXT)
+def reader(tokens: mlaot.i64[TOKENS]) -> Any:
+    """What follows a text, of which the state has all rows that were read."""
+    places = TEXT.place + mlaot.arange(tokens.shape[0])
+    ROWS_READ.assign(ROWS_READ.at[places].set(mlaot.take(WEIGHTS, tokens, axis=0)))
+    return mlaot.softmax(ROWS_READ[: TEXT.seen(tokens)].sum(axis=0))
+
+
+WEIGHTS = rng.normal(size=(4, 3)).astype(np.float32)
+
+
+def test_texts(made: Callable[..., Library]) -> None:
+    """A call sees as much as the text has with it, and no more than fits is read."""
+    library = made("reader", reader)
+    header = (library.archive.parent.with_name("reader-c") / "reader_nn.h").read_text()
+    state = guarded(int(re.search(r"READER_NN_STATE_BYTES (\d+)", header)[1]))  # type: ignore[index]
+    assert library.function("state_init", ctypes.c_int)(ctypes.c_void_p(state.ctypes.data)) == OK
+    text, scores = load(library.path).Model(), np.empty(3, np.float32)
+    for part in ([1], [2, 0, 3], [1, 1, 1]):
+        tokens = np.array(part)
+        assert library.call("forward", tokens, scores, sizes=(len(part),), state=state) == OK
+        assert scores.tobytes() == memoryview(text.forward(part)).tobytes()
+    before = state.tobytes()
+    assert library.call("forward", np.array([1, 2, 3]), scores, sizes=(3,), state=state) == BAD_SIZE
+    assert state.tobytes() == before
+    assert library.call("forward", np.array([1, 2]), scores, sizes=(2,), state=state) == OK
+
+
 @mlaot.model
 def indexed(
     x: mlaot.f64[ROWS, 3], i: mlaot.i64[4, 2], u: mlaot.u64[5], b: mlaot.i8, f: mlaot.f32[2], label: mlaot.i32[ROWS]

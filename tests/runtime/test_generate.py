@@ -350,6 +350,74 @@ def test_a_memory_without_places(build: Build) -> None:
     assert list(model.generate([], max_tokens=1, temperature=0)) == list(again) and len(whole) == 2
 
 
+def looks_back() -> Any:
+    """What follows depends on all tokens that were read, by their places, and on how many there are."""
+    rows, text = mlaot.Buffer(np.zeros((2, CONTEXT, 3), np.float32), "rows"), mlaot.Text(CONTEXT, slides=True)
+
+    @mlaot.model(text=text)
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        places, seen = text.place + mlaot.arange(tokens.shape[0]), text.seen(tokens)
+        rows.assign(rows.at[:, places].set(mlaot.take(ROWS, tokens, axis=1)))
+        kept = rows[:, :seen]
+        weights = mlaot.softmax(kept[0] @ kept[1, -1])
+        return (weights[:, None] * kept[1]).sum(axis=0) @ HEAD + 0.1 * seen
+
+    return follows
+
+
+ROWS = np.random.default_rng(8).normal(0, 1, (2, TOKENS, 3)).astype(np.float32)
+HEAD = np.random.default_rng(9).normal(0, 2, (3, TOKENS)).astype(np.float32)
+
+
+def looked_back(text: list[int]) -> Array:
+    keys, values = ROWS[:, text].astype(np.float64)
+    weights = np.exp(keys @ values[-1])
+    return (weights / weights.sum()) @ values @ HEAD + 0.1 * len(text)
+
+
+@pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1), (4, 1, 5), (10,), (2, 3, 0, 4)])
+def test_what_has_been_seen(build: Build, parts: tuple[int, ...]) -> None:
+    """An extent that grows with the text: nothing behind it is read."""
+    nn, tokens = build("looks_back", looks_back()), [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+    model, end = nn.Model(), 0
+    if nn.info()["isa"] != "python":
+        np.asarray(model.buffers["rows"])[:] = np.nan
+    for part in parts:
+        end += part
+        if part:
+            scores = model.forward(tokens[end - part : end])
+            np.testing.assert_allclose(np.asarray(scores), looked_back(tokens[:end]), rtol=2e-5)
+    model.rewind(1)
+    np.testing.assert_allclose(np.asarray(model.forward([7])), looked_back([3, 7]), rtol=2e-5)
+    with pytest.raises(ValueError, match="expected no more tokens than fit behind the 2 of the text"):
+        model.forward(tokens[:9])
+
+
+def test_generate_sees_what_it_has_written(build: Build) -> None:
+    nn, text = build("looks_back", looks_back()), [3]
+    for token in nn.generate([3], temperature=0, max_tokens=30):
+        assert token == int(looked_back(text).argmax())
+        text.append(token)
+        text = text[-(CONTEXT // 2) - 1 :] if len(text) == CONTEXT + 1 else text
+
+
+def test_only_the_entry_that_reads_sees_a_text() -> None:
+    text = mlaot.Text(CONTEXT)
+
+    @mlaot.model(text=text)
+    def follows(tokens: mlaot.i64[n]) -> Any:
+        return mlaot.take(TABLE, tokens[-1], axis=0)
+
+    @follows.entry
+    def other(x: mlaot.f32[batch]) -> Any:
+        return mlaot.arange(text.seen(x)) + x.sum()
+
+    with pytest.raises(
+        MlaotError, match=r"Text.seen: expected a call in forward, which reads the text, got one in other"
+    ):
+        trace(follows)
+
+
 def test_the_build_says_what_a_text_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_module(declared(), "sized", tmp_path / "site", ("base",), golden=True)
     assert "sized.nn: each text, of at most 10 tokens, takes 56 bytes\n" in capsys.readouterr().out
@@ -438,6 +506,14 @@ class TestDeclarations:
         with pytest.raises(MlaotError, match="Text: entry: the model has forward, got 'read'"):
             trace(net)
 
+    def test_tokens_that_must_be_several(self) -> None:
+        @mlaot.model(text=mlaot.Text(8))
+        def wrong(x: mlaot.i64[n]) -> Any:
+            return mlaot.take(TABLE, x[-2], axis=0)
+
+        with pytest.raises(MlaotError, match="read as few as 1 token and as many as 8, got an extent .*: n"):
+            trace(wrong)
+
     def test_ends_that_are_no_tokens(self) -> None:
         with pytest.raises(MlaotError, match=r"Text: ends: expected tokens from 0 to 11, got \[12\]"):
             trace(declared(ends=(12,)))
@@ -497,6 +573,13 @@ def test_a_model_that_trains_and_an_entry_that_reads(build: Build, tmp_path: Pat
             model.read([4])
         next(model.generate([], max_tokens=1, temperature=0))
         assert model.buffers["place"].item() == 2
+
+
+def test_eager_calls_see_what_they_read() -> None:
+    model, tokens = looks_back(), [3, 1, 4, 1, 5]
+    for part in ([3, 1], [4], [1, 5]):
+        scores = model(np.array(part))
+    np.testing.assert_allclose(np.asarray(scores), looked_back(tokens), rtol=2e-5)
 
 
 def test_eager_calls_note_what_they_read() -> None:

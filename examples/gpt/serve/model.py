@@ -22,4 +22,4 @@ text = mlaot.Text(CONTEXT, tokenizers.characters(SETTINGS["letters"]), slides=Tr
 @mlaot.model(parameters=net, text=text)
 def gpt(tokens: mlaot.i64[n]) -> Any:
     """Read the next letters of the text; the scores of all that may follow them."""
-    return net.read(tokens, caches, text.place)
+    return net.read(tokens, caches, text)

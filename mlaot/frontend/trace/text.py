@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.trace.context import needed
 from mlaot.frontend.trace.promotion import apply
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.tensor import Buffer, Tensor
 from mlaot.ir import Graph
-from mlaot.ir.module import Generation
+from mlaot.ir.dims import Dim, dim, substitute
+from mlaot.ir.module import SEEN, Generation
 from mlaot.ir.types import f32, i64
 from mlaot.ops import structure as st
+from mlaot.ops.base import conditions
 from mlaot.ops.indexing import scatter
 from mlaot.tokenizers.packing import pack
 from mlaot.tokenizers.tokenizer import Tokenizer
@@ -49,6 +52,18 @@ class Text:
         self.length = Buffer(np.array(0), "length")  # behind the place lie tokens that are to be read first
         self.tokens = Buffer(np.zeros(context, np.int32), "text")
 
+    def seen(self, tokens: Any) -> Dim:
+        """Return how many tokens of the text there are with these: as far as what lies by places is to be read.
+
+        A slice ``keys[:, :text.seen(tokens)]`` takes a time that grows with the text, not with the context.
+        """
+        if not is_traced(tokens):
+            return int(self.place.array) + len(tokens)
+        entry = needed().root.graph.name.replace("model", "forward")
+        if entry != self.entry:
+            raise MlaotError(f"Text.seen: expected a call in {self.entry}, which reads the text, got one in {entry}")
+        return dim(SEEN)
+
     def advance(self, *inputs: Any) -> None:
         """Note the tokens that the function has read, at its end."""
         if len(inputs) != 1 or len(inputs[0].shape) != 1:
@@ -70,6 +85,11 @@ class Text:
         if [(t.dtype, [isinstance(d, int) for d in t.shape]) for t in outputs] != [(f32, [True])]:
             got = ", ".join(map(str, outputs)) or "nothing"
             raise MlaotError(f"{who} return scores f32[tokens] of what may follow, and nothing else, got {got}")
+        for read, seen in ((1, 1), (1, self.context), (self.context, self.context)):
+            values = {str(inputs[0].shape[0]): read, SEEN: seen}
+            if bad := [extent for extent in conditions(graph) if substitute(extent, values) < 0]:
+                got = f"an extent that is negative there: {bad[0]}"
+                raise MlaotError(f"{who} read as few as 1 token and as many as {self.context}, got {got}")
         count = int(str(outputs[0].shape[0]))
         if self.ends and not 0 <= min(self.ends) <= max(self.ends) < count:
             raise MlaotError(f"Text: ends: expected tokens from 0 to {count - 1}, got {list(self.ends)}")
