@@ -21,6 +21,7 @@ from mlaot.nest.expressions import Panels
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import uses
+from mlaot.ops.indexing import gather
 from mlaot.ops.kinds import (
     PRODUCTS,
     VECTORS,
@@ -137,34 +138,39 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     """Return the axis along which a constant weight is cut into panels, and these; None if it is not.
 
     All that reads it must be products whose result has this axis, and which sum over all its other axes (of gates, the
-    last axis is cut). The last columns may be a remainder that lies behind the panels, each column a row.
+    last axis is cut), or gathers along this axis. The last columns may be a remainder that lies behind the panels, each
+    column a row.
     """
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
-    if len(axes) != 1:
+    product = next((node for node, _ in reads if node.op is not gather), None)
+    if len(axes) != 1 or product is None:
         return None
     (axis,) = axes
     if axis is None:
         return None
     type_ = reads[0][0].arg(reads[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    gates, width = _gates(reads[0][0]), LINE // type_.dtype.itemsize
+    gates, width = _gates(product), LINE // type_.dtype.itemsize
     columns, rows = shape[axis], prod(shape) // shape[axis]
     if type_.dtype.name not in (*VECTORS, "i32") or columns < (2 if gates else width // 2):
         return None
-    if gates or type_.dtype.name not in VECTORS or reads[0][0].op in (contract_groups, gather_groups):
+    if gates or type_.dtype.name not in VECTORS or product.op in (contract_groups, gather_groups):
         return axis, Panels(rows, columns, width)
     remainder = columns % width
     has_gaps = columns + -columns % width > PADDING_GROWTH * columns
     if has_gaps and (columns < width or len(shape) == 2):  # rows without gaps are as fast
         return None
-    if not (has_gaps or (columns > width and remainder <= COLUMNS_APART)):
+    is_table = any(node.op is gather for node, _ in reads)
+    if is_table or not (has_gaps or (columns > width and remainder <= COLUMNS_APART)):
         remainder = 0
     return axis, Panels(rows, columns - remainder, width)
 
 
 def _column_axis(node: Node, i: int) -> int | None:
     """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand has it not."""
+    if node.op is gather:
+        return 0 if i == 0 and node.attrs["lead"] == 0 and node.arg(0).type.rank > 1 else None
     if node.op is gather_groups:
         return node.arg(i).type.rank - 1 if i in (0, 1) else None
     if node.op not in PRODUCTS or i < 0 or node.arg(0) is node.arg(1):

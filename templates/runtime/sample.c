@@ -149,12 +149,29 @@ static void penalize(float *scores, double penalty, const int32_t *text, ptrdiff
     }
 }
 
+enum { BLOCK = 64 };  // scores that are compared with the best one before them at once, in vectors
+
+// Whether a whole block has a score that is not at most `top`.
+static bool goes_above(const float *scores, float top)
+{
+    int above = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        above |= !(scores[i] <= top);
+    }
+    return above != 0;
+}
+
 // The first of the likeliest tokens, or one whose score is not a number.
 static ptrdiff_t likeliest(const float *scores, ptrdiff_t count)
 {
     ptrdiff_t best = 0;
-    for (ptrdiff_t i = 1; i < count; i++) {
-        best = scores[best] == scores[best] && !(scores[i] <= scores[best]) ? i : best;
+    for (ptrdiff_t start = 0; start < count; start += BLOCK) {
+        const ptrdiff_t size = count - start < BLOCK ? count - start : BLOCK;
+        if (size < BLOCK || goes_above(scores + start, scores[best])) {
+            for (ptrdiff_t i = start; i < start + size; i++) {
+                best = scores[best] == scores[best] && !(scores[i] <= scores[best]) ? i : best;
+            }
+        }
     }
     return best;
 }

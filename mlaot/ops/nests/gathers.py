@@ -54,10 +54,14 @@ def gather_nest(t: Target) -> Body:
     """Copy the rows that indices choose; one out of range is clamped."""
     lead, rank = t.attrs["lead"], t.arg(1).type.rank
     size = t.arg(0).type.shape[lead]
-    value = t.read(0, [*t.at[:lead], as_index(INSIDE), *t.at[rank:]])
     lets: Body = ()
-    if INSIDE.name in variables(value):  # not all elements are the same
-        lets = (*_index(t, t.at[:rank], size), _clamped(size))
+    if t.is_in_panels(0):
+        lets = (*_index(t, t.at[:rank], size), _clamped(size), *t.find_column(0, INSIDE))
+        value = cast(t.in_column(0, [*t.at[:lead], *t.at[rank:]], INSIDE, lead), t.dtype)
+    else:
+        value = t.read(0, [*t.at[:lead], as_index(INSIDE), *t.at[rank:]])
+        if INSIDE.name in variables(value):  # not all elements are the same
+            lets = (*_index(t, t.at[:rank], size), _clamped(size))
 
     def copy_row(x: Expr) -> Body:
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])
@@ -82,8 +86,8 @@ def gather_groups_nest(t: Target) -> Body:
         return cast(call("right_shift", raised, const(WORD - bits, packed.type)), "f32")
 
     stores = [t.store([*t.at[:rank], first + Index(k)], field(up) * scale) for k, up in enumerate(field_ups(bits))]
-    body = around([("w", words)], (Let(packed, t.in_column(0, (group, word), INSIDE)), *stores))
-    row = around([("g", groups)], (Let(scale, cast(t.in_column(1, (group,), INSIDE), "f32")), *body))
+    body = around([("w", words)], (Let(packed, t.in_column(0, (group, word), INSIDE, 2)), *stores))
+    row = around([("g", groups)], (Let(scale, cast(t.in_column(1, (group,), INSIDE, 1), "f32")), *body))
     return t.around(range(rank), (*lets, *t.find_column(0, INSIDE), *row))
 
 

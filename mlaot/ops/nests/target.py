@@ -80,6 +80,11 @@ class Target:
         first = self.builder.element(access, self.along(axis, ZERO))
         return first.array, first.index, access.strides[axis]
 
+    def is_in_panels(self, i: int) -> bool:
+        """Tell whether argument ``i`` is a weight that is cut into panels."""
+        access = self.builder.accesses.get(self.arg(i))
+        return access is not None and access.buffer.panels is not None
+
     def find_column(self, i: int, column: Expr) -> Body:
         """Bind ``panel`` and ``lane`` to where a column of argument ``i`` lies, if that is in panels."""
         panels = self.builder.access(self.arg(i)).buffer.panels
@@ -88,14 +93,17 @@ class Target:
         width = as_index(panels.width)
         return Let(PANEL, Call("div", (column, width), INDEX)), Let(LANE, Call("mod", (column, width), INDEX))
 
-    def in_column(self, i: int, at: At, column: Expr) -> Expr:
-        """Load an element of a column that ``find_column`` has found; panels of all arguments are as wide."""
+    def in_column(self, i: int, at: At, column: Expr, axis: int) -> Expr:
+        """Load an element of a column along ``axis`` that ``find_column`` has found; all panels are as wide.
+
+        ``at``: the indices along the other axes.
+        """
         access = self.builder.access(self.arg(i))
         panels = access.buffer.panels
         if panels is None:
-            return self.read(i, [*at, as_index(column)])
-        array = self.builder.array(access.buffer)
-        row = as_index(PANEL) * Index(panels.rows) + place(at, access.strides[:-1])
+            return self.read(i, [*at[:axis], as_index(column), *at[axis:]])
+        array, strides = self.builder.array(access.buffer), access.strides
+        row = as_index(PANEL) * Index(panels.rows) + place(at, (*strides[:axis], *strides[axis + 1 :]))
         return Load(array, row * Index(panels.width) + as_index(LANE), ValueType(array.dtype))
 
     def element(self, at: At) -> Load:
