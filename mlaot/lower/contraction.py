@@ -23,7 +23,6 @@ from mlaot.lower.padded_windows import PaddedWindows, is_weight, padded_windows
 from mlaot.lower.program import Buffer, Kernel, Steps
 from mlaot.nest.expressions import (
     HALVES,
-    WORD,
     Array,
     Call,
     Const,
@@ -312,20 +311,24 @@ class _ContractionBuilder:
 
     def _kernel_of_groups(self, lanes: str, names: Mapping[str, str]) -> Kernel:
         """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
-        x, words, scales, row_scales = self.reads
+        x, words, scales, row_scales, *starts = self.reads
         group, word, field = [*operands(self.node)[1][0]][-3:]
         names = {**names, group: "k1", word: "k"}  # of one point, too
         acc, part = Var("acc", ValueType(self.group.dtype)), Var("part", ValueType("i32"))
         integers = self._element(words, lanes, names)
         bits = self.node.attrs["bits"]
         updates = []
-        for i in range(WORD // 2 // bits):
-            pair = Call("splat_word", (self._element(x, lanes, names, {field: 2 * i}),), part.type)
-            weights = Call("halves", (integers, Index(WORD // 2 - bits * (i + 1)), Index(WORD // 2 - bits)), part.type)
-            updates.append(Assign(part, Call("dot2", (part, pair, weights), part.type)))
+        for i in range(2):
+            several = Call("splat_word", (self._element(x, lanes, names, {field: 16 // bits * i}),), part.type)
+            if bits == 4:
+                nibbles = Call("nibbles", (integers, Index(4 * i)), part.type)
+                updates.append(Assign(part, Call("dot4_pairs", (part, nibbles, several), part.type)))
+            else:
+                halves = Call("halves", (integers, Index(8 * (1 - i)), Index(8)), part.type)
+                updates.append(Assign(part, Call("dot2", (part, several, halves), part.type)))
         scale = combine("prod", self._element(scales, lanes, names), self._element(row_scales, lanes, names))
         in_group = (
-            Mutable(part, Const(0, part.type)),
+            Mutable(part, self._element(starts[0], lanes, names) if starts else Const(0, part.type)),
             loop(names[word], self.sizes[word], updates),
             Assign(acc, combine("sum", acc, combine("prod", cast(part, acc.type.dtype), scale))),
         )
@@ -394,7 +397,7 @@ class _ContractionBuilder:
         x = Load(array, total, ValueType(array.dtype), padded=lanes is not None and self._may_overread(read, lanes))
         if self.dot:
             return x if vector else Call("splat_word", (x,), ValueType("i32"))
-        return x if self.grouped and x.type.dtype in ("i16", "i32") else cast(x, self.group.dtype)
+        return x if self.grouped and x.type.dtype in ("i8", "i16", "i32") else cast(x, self.group.dtype)
 
     def _array(self, read: _Read) -> Array:
         """Return the array of an operand."""

@@ -304,7 +304,7 @@ CHEAP_CALLS = {
         "nearest_inside",
     ),
     *("isnan", "least", "most", "mod", "remainder", "floor_divide", "even", "odd"),
-    *("splat_word", "dot4", "dot4_pairs", "dot2", "halves"),
+    *("splat_word", "dot4", "dot4_pairs", "dot2", "halves", "nibbles"),
 }
 NO_LANES = ("normal_quantile", "threefry")  # functions without vector forms
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -545,6 +545,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "dot4_pairs": _dot4,
     "dot2": _dot2,
     "halves": _halves,
+    "nibbles": lambda type_, x, down: np.asarray(x) >> np.int32(down) & np.int32(0x0F0F0F0F),
     "even": lambda type_, x, y: np.concatenate([x, y])[::2],
     "odd": lambda type_, x, y: np.concatenate([x, y])[1::2],
     "any": lambda type_, x: np.any(x),

@@ -435,8 +435,8 @@ def contraction(*inside: str) -> Axes:
 def _grouped_contraction_of(node: Node) -> AxisMap:
     rank = node.type.rank - 1
     rows, group, word, field, column = tuple(range(rank)), rank, rank + 1, rank + 2, rank + 3
-    layouts = (*rows, group, word, field), (group, word, column), (group, column), (*rows, group)
-    return AxisMap(layouts, (*rows, column), frozenset({field}))
+    layouts = (*rows, group, word, field), (group, word, column), (group, column), (*rows, group), (*rows, group)
+    return AxisMap(layouts[: len(node.args)], (*rows, column), frozenset({field}))
 
 
 # Of a product whose weights have scales for groups: it is made late, in the layout that it keeps.

@@ -3,11 +3,17 @@
 Operands of the former have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other
 signed, four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
 
-Of the latter, weights are fields of words and the other operand has 16 bits. Instructions (``pmaddwd`` of SSE2) add two
-products of signed 16-bit numbers, so the fields of both halves of a word are neighbours, and two shifts make numbers of
-them::
+Of the latter, weights are fields of words. Beside 8 bits the other operand has 16. Instructions (``pmaddwd`` of SSE2)
+add two products of signed 16-bit numbers, so the fields of both halves of a word are neighbours, and two shifts make
+numbers of them::
 
     x0 w0 + x1 w1 + x2 w2 + x3 w3 = dot2((x0, x1), word << 8 >> 8) + dot2((x2, x3), word >> 8),   word = w3 w1 | w2 w0
+
+Beside 4 bits it has 8, whose rounding is less than that of the weights. Fields are stored plus 8, without a sign, so
+that halves of the bytes of a word are an operand of the former products, and the sum of a group begins with what that
+is too much: -8 times the sum of the other operand::
+
+    -8 (x0 + .. + x7) + dot4(word & 0x0f0f0f0f, (x0, x1, x2, x3)) + dot4(word >> 4 & 0x0f0f0f0f, (x4, x5, x6, x7))
 
 The sum of a group of weights is exact, too; what is added to those of other groups is a float.
 """
@@ -29,7 +35,7 @@ from mlaot.nest.expressions import Index as IndexExpr
 from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, grouped_gather, parse_spec
 from mlaot.ops.base import Array, Index, Op, no_gradient
 from mlaot.ops.indexing import gather
-from mlaot.ops.nests.gathers import field_ups, gather_groups_nest
+from mlaot.ops.nests.gathers import field_flips, field_ups, gather_groups_nest
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
 LARGEST_PAIR = (2**15 - 1) // 255  # the sum of two weights of one sign whose products 16 bits hold
@@ -116,33 +122,40 @@ contract_bytes: Op = Op(
 
 def pack_fields(weights: Array, bits: int) -> Array:
     """Pack signed integers of few bits, neighbours along the first axis of a matrix, in the fields of int32 words."""
-    pairs = weights.astype(np.int64).reshape(-1, WORD // 2 // bits, 2, weights.shape[1]) & ((1 << bits) - 1)
-    places = bits * np.arange(pairs.shape[1])[:, None] + (WORD // 2) * np.arange(2)
-    return np.asarray((pairs << places[:, :, None]).sum(axis=(1, 2)).astype(np.uint32).view(np.int32))
+    fields = weights.astype(np.int64).reshape(-1, WORD // bits, weights.shape[1]) & ((1 << bits) - 1)
+    places = WORD - bits - np.array(field_ups(bits))[:, None]
+    return np.asarray((fields << places).sum(axis=1).astype(np.uint32).view(np.int32) ^ np.int32(field_flips(bits)))
 
 
 def unpack_fields(words: Array, bits: int) -> Array:
     """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
-    fields = np.asarray(words[..., None, :] << np.array(field_ups(bits), np.int32)[:, None]) >> (WORD - bits)
+    signed = words[..., None, :] ^ np.int32(field_flips(bits))
+    fields = np.asarray(signed << np.array(field_ups(bits), np.int32)[:, None]) >> (WORD - bits)
     return fields.reshape(*words.shape[:-2], words.shape[-2] * (WORD // bits), words.shape[-1])
 
 
-def _contract_groups_type(x: Type, words: Type, scales: Type, row_scales: Type, bits: int) -> Type:
+def _contract_groups_type(x: Type, words: Type, scales: Type, row_scales: Type, *starts: Type, bits: int) -> Type:
     rows, groups, columns = x.shape[:-3], x.shape[-3:-2], words.shape[-1:]
-    fits = x.rank >= 3 and x.dtype is i16 and x.shape[-1] == WORD // bits and words.dtype is i32
+    fits = x.rank >= 3 and x.shape[-1] == WORD // bits and words.dtype is i32
     fits = fits and words.shape[:-1] == x.shape[-3:-1] and scales.dtype is row_scales.dtype is f32
+    fits = fits and (x.dtype, *starts) == ((i8, Type(i32, (*rows, *groups))) if bits == 4 else (i16,))
     if not fits or scales.shape != (*groups, *columns) or row_scales.shape != (*rows, *groups):
-        raise MlaotError(f"contract_groups of {bits} bits does not fit {x}, {words}, {scales} and {row_scales}")
+        got = ", ".join(map(str, (x, words, scales, row_scales, *starts)))
+        raise MlaotError(f"contract_groups of {bits} bits does not fit {got}")
     return Type(f32, (*rows, *columns))
 
 
-def _contract_groups_reference(x: Array, words: Array, scales: Array, row_scales: Array, bits: int) -> Array:
+def _contract_groups_reference(
+    x: Array, words: Array, scales: Array, row_scales: Array, *starts: Array, bits: int
+) -> Array:
     groups, columns = scales.shape
     fields = unpack_fields(words, bits).astype(np.float64)  # in which sums are exact and products fast
     rows = np.moveaxis(x.reshape(-1, groups, fields.shape[1]), 1, 0)
-    sums = np.matmul(rows.astype(np.float64), fields).astype(scales.dtype)
+    sums = np.matmul(rows.astype(np.float64), fields + 8 if starts else fields)
+    for start in starts:
+        sums += np.moveaxis(start.reshape(-1, groups, 1), 1, 0)
     factors = scales[:, None] * np.moveaxis(row_scales.reshape(-1, groups, 1), 1, 0)
-    return np.asarray((sums * factors).sum(axis=0).reshape(*x.shape[:-3], columns))
+    return np.asarray((sums.astype(scales.dtype) * factors).sum(axis=0).reshape(*x.shape[:-3], columns))
 
 
 contract_groups: Op = Op(
@@ -151,7 +164,8 @@ contract_groups: Op = Op(
     _contract_groups_reference,
     no_gradient,
     grouped_contraction,
-    doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both",
+    doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both;"
+    " of 4 bits, fields are stored plus 8, and sums begin with the last argument",
 )
 
 

@@ -25,7 +25,7 @@ FLOATS = ("f32", "f64")
 MEMORY = {"splat", *("load", "load_part", "store", "store_part", "gather", "gather_part", "scatter", "scatter_part")}
 CONVERTING = {"load", "load_part", "gather", "gather_part"}
 NARROWING = {"store", "store_part", "scatter", "scatter_part"}  # ``store_u8_as_f32v``: of whole numbers
-WORDS = {"splat_word", "dot4", "dot4_pairs", "dot2", "halves"}  # of four bytes, or two numbers of 16 bits
+WORDS = {"splat_word", "dot4", "dot4_pairs", "dot2", "halves", "nibbles"}  # of bytes, or of numbers of 16 bits
 # One text for scalars and vectors of floats.
 GENERIC = {
     *("splat", "select", "first", "abs", "sign", "copysign", "sqrt", "nearest"),

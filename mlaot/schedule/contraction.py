@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import NOMINAL, assign, names, step_of
-from mlaot.nest.expressions import HALVES, WORD, Array, Call, Const, Expr, Index, Load, Panels
+from mlaot.nest.expressions import HALVES, Array, Call, Const, Expr, Index, Load, Panels
 from mlaot.nest.statements import Assign, Body, For, Mutable, Nest, Statement
 from mlaot.schedule.machine import Machine
 
@@ -48,15 +48,18 @@ class Operand:
 
 @dataclass(frozen=True)
 class Groups:
-    """How the operands of a contraction are stored: 16-bit numbers, and fields of ``bits`` in words.
+    """How the operands of a contraction are stored: numbers of few bits, and fields of ``bits`` in words.
 
-    Pairs of fields of a word are the innermost summed axis, the words of a group the next one. The sum of a group is of
-    integers, and goes into the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
+    The fields of a word that are multiplied at once, by the function ``dot``, are the innermost summed axis, the words
+    of a group the next one. The sum of a group is of integers, begins with ``start`` if that is not 0, and goes into
+    the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
     """
 
     bits: int
+    dot: str
     scale: Operand
     row_scale: Operand
+    start: Operand | None
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,8 @@ class Contraction:
 
 
 DOTS = ("dot4", "dot4_pairs")  # add the products of four bytes
-PAIR = "dot2"  # adds the products of two numbers of 16 bits
 GATE = "g"  # the axis of several sums at each point
-FIELD = "f"  # the axis of pairs of fields of a word
+FIELD = "f"  # the axis of fields of a word, as many as are multiplied at once
 
 
 def contraction_of(nest: Nest) -> Contraction:
@@ -151,14 +153,15 @@ def contraction_of(nest: Nest) -> Contraction:
 
 
 def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilogue: Body) -> Contraction:
-    """Analyse a sum over groups, each of which is the sum of the products of a row with pairs of fields of words."""
+    """Analyse a sum over groups, each of which is the sum of the products of a row with fields of words."""
     first, words, last = group.body
     assert isinstance(first, Mutable) and isinstance(words, For) and isinstance(start.value, Const)
     assert isinstance(last, Assign) and isinstance(last.value, Call)
     _, scales = _product(last.value.args[1])
     scale, row_scale = map(_element, _product(scales))
     lanes = next(loop.var.name for loop in out if loop.tiled)
-    x, fields = zip(*[_factors(s)[1] for s in words.body], strict=True)
+    dots, reads = zip(*map(_factors, words.body), strict=True)
+    x, fields = zip(*[pair[::-1] if dots[0] in DOTS else pair for pair in reads], strict=True)
     axes = tuple(Axis(loop.var.name, _extent(loop)) for loop in out)
     sums = tuple(Axis(loop.var.name, _extent(loop)) for loop in (group, words))
     variables = [axis.name for axis in (*axes, *sums)]
@@ -171,9 +174,11 @@ def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilo
         "add",
         start.value,
         groups=Groups(
-            WORD // 2 // len(fields),
+            4 if dots[0] in DOTS else 8,
+            dots[0],
             _operand([scale], variables, lanes),
             _operand([row_scale], variables, lanes),
+            _operand([first.value], variables, lanes) if isinstance(first.value, Load) else None,
         ),
         once=once,
         epilogue=epilogue,

@@ -156,7 +156,7 @@ def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: 
         # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
         loads = loads + 2 if _adds_pairs(kernel, machine) else 2 * loads
     if kernel.groups:  # words; or all products of a step, which compilers compute before they add them
-        loads = n + 1 + (n if "vnni" in machine else m * n)
+        loads = n + 1 + (n if "vnni" in machine else m * n + (kernel.groups.bits == 4))
     if kernel.gates and m == 1:
         loads -= n - 1  # a multiply-add reads memory
     kept = m * n * sets + window
@@ -320,7 +320,7 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, str
     farther caches (``streams`` cycles for a multiply-add), and the latency of one multiply-add where the accumulators
     are too few to hide it; plus shares of the loads, which overlap but not fully.
     """
-    is_one = "vnni" in machine if kernel.dot else "fma" in machine
+    is_one = "vnni" in machine if kernel.has_integer_sums else "fma" in machine
     rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle
     loads, far = (m * plan.passes + n) / machine.loads, m * n * streams
     if len(kernel.operands) == 1:
@@ -331,8 +331,9 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, str
     work = m * n / rate
     if kernel.power:  # a difference, and perhaps its absolute value
         work = m * n * (1 / rate + (3 - kernel.power) / machine.arithmetic)
-    if kernel.groups:  # two shifts make an operand
-        work, waits = (m * n + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
+    if kernel.groups:  # two operations make an operand
+        products = m * n if is_one or kernel.groups.bits == 8 else 2 * m * n
+        work, waits = (products + 2 * n) / machine.arithmetic, waits if "vnni" in machine else 0
     busy = max(work, loads, far, waits)
     busy += far * tuning.STREAM_CYCLES
     busy += loads * (tuning.GROUP_LOAD_CYCLES if kernel.groups else tuning.LOAD_CYCLES)

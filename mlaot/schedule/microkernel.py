@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mlaot.ir import DTYPES, Dim
-from mlaot.nest.expressions import WORD, Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
+from mlaot.nest.expressions import Call, Const, Expr, Index, Load, ValueType, Var, cast, splat
 from mlaot.nest.statements import Assign, Let, Mutable, Prefetch, Statement
-from mlaot.schedule.contraction import FIELD, PAIR, Contraction, Operand, gate_count, is_along_sum, lanes_of
+from mlaot.schedule.contraction import DOTS, FIELD, Contraction, Operand, gate_count, is_along_sum, lanes_of
 from mlaot.schedule.cost import Schedule, operand_bytes
 from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.segments import Segment
@@ -117,19 +117,24 @@ class Tile:
     def _multiply_add(self, total: Var, x: Expr, y: Expr) -> Assign:
         if self.kernel.dot:
             return Assign(total, Call(self.kernel.dot, (total, x, y), self.type))
-        if total.type.dtype != self.kernel.dtype:
-            return Assign(total, Call(PAIR, (total, x, y), total.type))
+        if self.kernel.groups and total.type.dtype != self.kernel.dtype:
+            dot = self.kernel.groups.dot
+            return Assign(total, Call(dot, (total, y, x) if dot in DOTS else (total, x, y), total.type))
         if self.kernel.power:
             x = y = Call("sub", (x, y), self.type)
         if self.kernel.power == 1:
             return Assign(total, Call("add", (total, Call("abs", (x,), self.type)), self.type))
         return Assign(total, Call("add", (total, Call("mul", (x, y), self.type)), self.type))
 
-    def group_starts(self) -> Iterator[Statement]:
+    def group_starts(self, at: Point) -> Iterator[Statement]:
         """Yield the accumulators of a group."""
-        zero = splat(Const(0, ValueType("i32")), self.lanes)
-        sums = (self.group_sum(r, c) for r in range(len(self.rows)) for c in range(len(self.columns)))
-        yield from (Mutable(var, zero) for var in sums)
+        assert self.kernel.groups is not None
+        start = self.kernel.groups.start
+        for r, row in enumerate(self.rows):
+            number: Expr = Const(0, ValueType("i32"))
+            if start is not None:
+                number = start.array[self.index(start, self.point(at, {**row, **self.columns[0]}))]
+            yield from (Mutable(self.group_sum(r, c), splat(number, self.lanes)) for c in range(len(self.columns)))
 
     def group_ends(self, at: Point) -> Iterator[Statement]:
         """Yield the statements that add the sums of a group, scaled, to those of all groups."""
@@ -259,12 +264,13 @@ class _Loads:
         return self.count
 
     def _fields(self, load: Load, number: int, bits: int) -> Expr:
-        """Return the pairs of fields of that number of a vector of words."""
+        """Return the fields of that number of a vector of words: four halves of bytes, or two signed bytes."""
         if load not in self.words:
             self.words[load] = Var(f"word{len(self.words)}", load.type)
             self.statements.append(Let(self.words[load], load))
-        up, down = WORD // 2 - bits * (number + 1), WORD // 2 - bits
-        return Call("halves", (self.words[load], Index(up), Index(down)), load.type)
+        if bits == 4:
+            return Call("nibbles", (self.words[load], Index(4 * number)), load.type)
+        return Call("halves", (self.words[load], Index(8 * (1 - number)), Index(8)), load.type)
 
     def _every_second(self, operand: Operand, index: Index, column: int) -> Expr:
         """Return a vector of every second element: where there is room, from two loads that begin at an even element.

@@ -279,7 +279,7 @@ class _Loops:
         group, word, field = self.kernel.summed
         at = {group.name: dim(group.name), word.name: dim(word.name)}
         steps = tile.steps([{**at, field.name: f} for f in range(_as_int(field.size))], None)
-        starts, ends = tile.group_starts(), tile.group_ends(at)
+        starts, ends = tile.group_starts(at), tile.group_ends(at)
         yield _loop(group.name, 0, group.size, (*starts, _loop(word.name, 0, word.size, tuple(steps)), *ends))
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:

@@ -127,15 +127,17 @@ def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _groups(rng: np.random.Generator) -> Iterator[Sample]:
-    """16-bit numbers of no, one and two axes of rows, and words of fields of 8 and 4 bits, in one or several groups."""
+    """Numbers of no, one and two axes of rows, and words of fields of 8 and 4 bits, in one or several groups."""
     for rows, groups, words, columns, bits in (
         *(((), 2, 8, 33, 8), ((3,), 1, 8, 16, 8), ((2, 5), 3, 4, 20, 4), ((7,), 2, 4, 130, 4)),
         *(((4,), 5, 3, 3, 8), ((17,), 2, 1, 40, 4)),
     ):
-        x = rng.integers(-(2**15), 2**15, (*rows, groups, words, 32 // bits), np.int16)
+        limit, dtype = (2**7, np.int8) if bits == 4 else (2**15, np.int16)
+        x = rng.integers(-limit, limit, (*rows, groups, words, 32 // bits), dtype)
         y = rng.integers(-(2**31), 2**31, (groups, words, columns), np.int32)
         scales = (rng.normal(size=shape).astype(np.float32) for shape in ((groups, columns), (*rows, groups)))
-        yield Sample((x, y, *scales), {"bits": bits})
+        starts = [-8 * x.sum(axis=(-2, -1), dtype=np.int32)] if bits == 4 else []
+        yield Sample((x, y, *scales, *starts), {"bits": bits})
 
 
 def _columns(rng: np.random.Generator) -> Iterator[Sample]:

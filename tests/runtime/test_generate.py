@@ -511,7 +511,7 @@ class TestDeclarations:
         def wrong(x: mlaot.i64[n]) -> Any:
             return mlaot.take(TABLE, x[-2], axis=0)
 
-        with pytest.raises(MlaotError, match="read as few as 1 token and as many as 8, got an extent .*: n"):
+        with pytest.raises(MlaotError, match=r"read as few as 1 token and as many as 8, got an extent .*: n"):
             trace(wrong)
 
     def test_ends_that_are_no_tokens(self) -> None:

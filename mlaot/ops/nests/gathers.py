@@ -45,9 +45,17 @@ def _clamped(size: Dim) -> Let:
 def field_ups(bits: int) -> list[int]:
     """Return by how much each field of a word is shifted to the left until it ends where the word does.
 
-    Pairs of neighbours are in the two halves of a word.
+    Of 8 bits, pairs of neighbours are in the two halves of a word. Of 4, the first four are the lower halves of the
+    bytes of a word.
     """
+    if bits == 4:
+        return [WORD - 4 - 8 * (k % 4) - 4 * (k // 4) for k in range(8)]
     return [WORD - bits - k // 2 * bits - k % 2 * (WORD // 2) for k in range(WORD // bits)]
+
+
+def field_flips(bits: int) -> int:
+    """Return the bits of a word to be flipped before its fields have signs: those of 4 bits are stored plus 8."""
+    return -0x77777778 if bits == 4 else 0
 
 
 def gather_nest(t: Target) -> Body:
@@ -85,8 +93,11 @@ def gather_groups_nest(t: Target) -> Body:
         raised = call("left_shift", packed, const(up, packed.type))
         return cast(call("right_shift", raised, const(WORD - bits, packed.type)), "f32")
 
+    word_bits = t.in_column(0, (group, word), INSIDE, 2)
+    if flips := field_flips(bits):
+        word_bits = call("xor", word_bits, const(flips, packed.type))
     stores = [t.store([*t.at[:rank], first + Index(k)], field(up) * scale) for k, up in enumerate(field_ups(bits))]
-    body = around([("w", words)], (Let(packed, t.in_column(0, (group, word), INSIDE, 2)), *stores))
+    body = around([("w", words)], (Let(packed, word_bits), *stores))
     row = around([("g", groups)], (Let(scale, cast(t.in_column(1, (group,), INSIDE, 1), "f32")), *body))
     return t.around(range(rank), (*lets, *t.find_column(0, INSIDE), *row))
 

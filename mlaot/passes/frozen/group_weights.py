@@ -9,8 +9,12 @@
 
 Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -128..127, or -8..7, times
 the scale. Scales are bfloat16, which has float32's range; they are rounded before the weights are divided by them, so
-that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded to 16 bits in the
-same groups, which moves results by a fiftieth of what int8 weights do, or less; the sum of a group is one of integers.
+that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded in the same groups:
+to 16 bits beside int8, which moves results by a fiftieth of what the weights do, or less, and to 8 bits beside int4, by
+a fifteenth. The sum of a group is one of integers. With int4 it begins with what ``quantized.py`` says:
+
+    v6 = sum(v5) * -8 : i32[b,25]
+    v7 = contract_groups(v5, v1, v2, v4 / 127, v6) : f32[b,64]
 
 A table of which rows are read is stored so, too, once if it is also the weight of a product. What is read of it is made
 floats again:
@@ -35,7 +39,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.module import Module, gradient_of
-from mlaot.ir.types import bf16, f32, i16, i32, round_bf16
+from mlaot.ir.types import bf16, f32, i8, i16, i32, round_bf16
 from mlaot.nest.expressions import WORD
 from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
@@ -45,13 +49,13 @@ from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, fill
 from mlaot.ops.kinds import is_free
-from mlaot.ops.nests.gathers import field_ups
+from mlaot.ops.nests.gathers import field_flips, field_ups
 from mlaot.passes.base import pass_over
 from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_by, fixed_values, split_product
 from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS, PADDING_GROWTH
 
 BITS = {"int8": 8, "int4": 4}
-LEVELS = 2**15 - 1  # of the numbers of 16 bits
+NUMBERS = {8: i16, 4: i8}  # of the other operand, by the bits of a weight
 TINY = np.finfo(np.float32).tiny
 
 
@@ -177,18 +181,23 @@ def _group(module: Module, value: Array, bits: int) -> Grouped:
 
 def _product(x: Node, groups: Grouped) -> Node:
     """Compute a dense layer with weights of few bits."""
-    bits, fields = groups.bits, WORD // groups.bits
+    bits, fields, dtype = groups.bits, WORD // groups.bits, NUMBERS[groups.bits]
+    levels = np.iinfo(dtype.numpy).max
     weights, scale = groups.inputs(x.graph)
     grouped = _in_groups(x, groups.shape[0])
     last = grouped.type.rank - 1
     largest = red.max_(ew.abs_(grouped), axes=(last,))
     inverse = st.broadcast(
-        ew.div(fill(largest, LEVELS, largest.type), largest), shape=grouped.type.shape, axes=tuple(range(last))
+        ew.div(fill(largest, levels, largest.type), largest), shape=grouped.type.shape, axes=tuple(range(last))
     )
-    numbers = q8.quantize(ew.mul(grouped, inverse), dtype=i16)
-    row_scale = ew.mul(largest, fill(largest, 1 / LEVELS, largest.type))
+    numbers = q8.quantize(ew.mul(grouped, inverse), dtype=dtype)
+    row_scale = ew.mul(largest, fill(largest, 1 / levels, largest.type))
     shape = (*grouped.type.shape[:-1], GROUP_WEIGHTS // fields, fields)
-    return q8.contract_groups(st.reshape(numbers, shape=shape), weights, scale, row_scale, bits=bits)
+    starts = []
+    if bits == 4:
+        total = red.sum_(ew.cast(numbers, dtype=i32), axes=(last,))
+        starts.append(ew.mul(total, fill(total, -8, total.type)))
+    return q8.contract_groups(st.reshape(numbers, shape=shape), weights, scale, row_scale, *starts, bits=bits)
 
 
 def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bits: int) -> None:
@@ -236,6 +245,8 @@ def _ungroup(graph: Graph, groups: Grouped) -> Node:
     bits, (count, words, columns) = groups.bits, groups.shape
     weights, scale = groups.inputs(graph)
     shape = (count, words, WORD // bits, columns)
+    if flips := field_flips(bits):
+        weights = bit.bitwise_xor(weights, fill(weights, flips, weights.type))
     fields = st.broadcast(weights, shape=shape, axes=(0, 1, 3))
     ups = st.broadcast(graph.constant(np.array(field_ups(bits)), i32), shape=shape, axes=(2,))
     numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - bits, fields.type))

@@ -44,7 +44,7 @@ ATOM, UNARY, TERM, SUM, COMPARISON, NOT, CHOICE = 20, 12, 11, 10, 5, 4, 1
 # What may leave the bits of an integer.
 WRAPPED = (
     *("add", "sub", "mul", "neg", "abs", "left_shift", "pow", "floor_divide"),
-    *("dot4", "dot4_pairs", "dot2", "halves", "splat_word"),
+    *("dot4", "dot4_pairs", "dot2", "halves", "nibbles", "splat_word"),
 )
 OF_MATH = ("tanh", "erf", "erfc", "atan", "atan2", "asinh", "hypot", "copysign")  # refuse no number
 OF_DTYPE = ("nextafter",)  # differ from one dtype of floats to the other
