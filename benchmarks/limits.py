@@ -6,6 +6,7 @@ prints the peak of one core, the bandwidths of some footprints, and the cost of 
 """
 
 import math
+import os
 import subprocess
 import tempfile
 import time
@@ -75,11 +76,13 @@ class Cost:
 
 
 def measure() -> Machine:
-    """Compile ``limits.c`` for this machine, and ask it."""
+    """Compile ``limits.c`` for this machine, or for what ``MLAOT_ISA`` keeps mlaot to, and ask it."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "limits.abi3.so")
         include = f"-I{files('mlaot') / 'templates'}", f"-I{SOURCE.parents[1] / 'templates'}"  # a wheel; a clone
-        options = ("-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-fPIC", "-shared")
+        isa = os.environ.get("MLAOT_ISA", "")
+        march = {"base": "x86-64", "v3": "x86-64-v3", "v4": "x86-64-v4"}.get(isa, "native")
+        options = ("-O2", f"-march={march}", "-ffp-contract=fast", "-fno-strict-aliasing", "-fPIC", "-shared")
         subprocess.run([*find_compiler(), *options, *include, SOURCE, "-o", library], check=True)
         module = load(library)
     flops = module.multiply_add(1 << 18)

@@ -3,21 +3,26 @@
     MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER] [--model 110M]
 
 The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. For
-each form of the weights: megabytes of the module; milliseconds of a new process from ``import`` until it has the scores
-behind a prompt of 8 tokens; tokens a second that ``generate`` gives after that, and how that is beside float32; the
-bytes of weights read in a second, as a share of what this core reads from a block of the size of all in float32; and
-milliseconds for a prompt of 128 tokens. With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``,
-and writes the same greedy text, by the same tokenizer, or the script ends.
+each form of the weights: milliseconds of a new process from ``import`` until it has the scores behind a prompt of 8
+tokens; tokens a second that ``generate`` gives after that, and how that is beside float32; the bytes of weights read in
+a second, as a share of what this core reads from a block of the size of all in float32; milliseconds for a prompt of
+128 tokens; and what its products alone do in a second, as a share of this core's peak in float32. Then megabytes of
+the module, and of what a wheel makes of it; megabytes that a process takes beyond a bare one's, the weights and the
+keys and values of a text; and the largest error of the scores behind 16 tokens, by the largest score, beside NumPy in
+float64.
+
+With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``, and writes the same greedy text, by the
+same tokenizer, or the script ends.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +32,7 @@ import numpy as np
 from common import chosen_isas, compile_program, load, one_core, table
 from limits import measure
 
+import mlaot
 from mlaot import llm
 from mlaot.errors import building
 from mlaot.generate import compile_model
@@ -53,28 +59,96 @@ class Shape:
 
 SHAPES = {"15M": Shape(288, 768, 6, 6, 256), "110M": Shape(768, 2048, 12, 12, 1024)}
 FORMS = {"float32": 4.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}  # bytes of one, with its share of a group's scale
-STEPS, ROUNDS = 100, 5
+STEPS, ROUNDS, PROMPT = 100, 5, 128
 FIRST = 1  # the token with which a text begins, and ends
+
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def random_weights(shape: Shape) -> Arrays:
+    """Random numbers by the names of ``run.c``, in the order of its files."""
+    rng, width, layers = np.random.default_rng(0), shape.width, shape.layers
+
+    def numbers(*extents: int, scale: float = 0.05) -> np.ndarray[Any, Any]:
+        return rng.standard_normal(extents, np.float32) * np.float32(scale)
+
+    weights = {"tokens": numbers(TOKENS, width, scale=0.3), "att_norm": np.ones((layers, width), np.float32)}
+    weights |= {name: numbers(layers, width, width) for name in ("wq", "wk", "wv", "wo")}
+    weights["ffn_norm"] = np.ones((layers, width), np.float32)
+    for name, extents in {
+        "w1": (shape.hidden, width),
+        "w2": (width, shape.hidden),
+        "w3": (shape.hidden, width),
+    }.items():
+        weights[name] = numbers(layers, *extents)
+    return weights | {"norm": np.ones(width, np.float32)}
 
 
 def checkpoint(path: Path, shape: Shape) -> None:
     """Write a checkpoint of llama2.c with random numbers."""
-    rng, width, layers = np.random.default_rng(0), shape.width, shape.layers
-
-    def numbers(*extents: int, scale: float = 0.05) -> bytes:
-        return (rng.standard_normal(extents, np.float32) * np.float32(scale)).tobytes()
-
-    def ones(*extents: int) -> bytes:
-        return np.ones(extents, "<f4").tobytes()
-
-    head = [width, shape.hidden, layers, shape.heads, shape.heads, TOKENS, shape.context]
+    head = [shape.width, shape.hidden, shape.layers, shape.heads, shape.heads, TOKENS, shape.context]
     with path.open("wb") as file:
         file.write(np.array(head, "<i4").tobytes())
-        file.write(numbers(TOKENS, width, scale=0.3) + ones(layers, width))
-        file.write(b"".join(numbers(layers, width, width) for _ in range(4)) + ones(layers, width))
-        for extents in ((shape.hidden, width), (width, shape.hidden), (shape.hidden, width)):
-            file.write(numbers(layers, *extents))
-        file.write(ones(width) + bytes(4 * shape.context * width // shape.heads))
+        for array in random_weights(shape).values():
+            file.write(array.tobytes())
+        file.write(bytes(4 * shape.context * shape.width // shape.heads))
+
+
+def reference(shape: Shape, tokens: list[int]) -> np.ndarray[Any, Any]:
+    """Compute the scores behind some tokens by NumPy, in float64."""
+    w = {name: array.astype(np.float64) for name, array in random_weights(shape).items()}
+    size, count = shape.width // shape.heads, len(tokens)
+    angles = np.arange(count)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
+    turns = np.exp(1j * angles)  # of pairs of neighbours
+
+    def normalized(x: Any, weight: Any) -> Any:
+        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-5) * weight
+
+    def heads(x: Any) -> Any:
+        return x.reshape(count, shape.heads, size).swapaxes(0, 1)
+
+    def turned(x: Any) -> Any:
+        pairs = heads(x).reshape(shape.heads, count, size // 2, 2)
+        complex_ = (pairs[..., 0] + 1j * pairs[..., 1]) * turns
+        return np.stack([complex_.real, complex_.imag], axis=-1).reshape(shape.heads, count, size)
+
+    x = w["tokens"][tokens]
+    for i in range(shape.layers):
+        y = normalized(x, w["att_norm"][i])
+        query, key, value = turned(y @ w["wq"][i].T), turned(y @ w["wk"][i].T), heads(y @ w["wv"][i].T)
+        scores = np.where(np.tri(count, dtype=bool), query @ key.swapaxes(1, 2) / size**0.5, -np.inf)
+        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        found = shares / shares.sum(axis=-1, keepdims=True) @ value
+        x = x + found.swapaxes(0, 1).reshape(count, shape.width) @ w["wo"][i].T
+        y = normalized(x, w["ffn_norm"][i])
+        gate = y @ w["w1"][i].T
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ w["w3"][i].T)) @ w["w2"][i].T
+    return np.asarray(normalized(x[-1], w["norm"]) @ w["tokens"].T)
+
+
+def products(shape: Shape, form: str, folder: Path) -> float:
+    """Measure the operations a second of what all blocks multiply for a prompt, and nothing else."""
+    w = random_weights(shape)
+
+    def blocks(x: Any) -> Any:
+        for i in range(shape.layers):
+            y = np.maximum(np.maximum(x @ w["wq"][i].T, x @ w["wk"][i].T), x @ w["wv"][i].T)  # no two can become one
+            y = np.maximum(y @ w["wo"][i].T, 0)
+            x = np.maximum(np.maximum(y @ w["w1"][i].T, y @ w["w3"][i].T) @ w["w2"][i].T, 0)
+        return x
+
+    blocks.__annotations__ = {"x": mlaot.f32[mlaot.dim("n"), shape.width]}
+    options = Options(isas=chosen_isas(), **({} if form == "float32" else {"weights_dtype": form}))
+    nn = load(compile_program(compile_model(mlaot.model(blocks), "blocks", options), "blocks", folder))
+    x = np.random.default_rng(2).standard_normal((PROMPT, shape.width), np.float32)
+
+    def call() -> float:
+        begun = time.perf_counter()
+        nn.forward(x)
+        return time.perf_counter() - begun
+
+    return 2 * PROMPT * (shape.weights - TOKENS * shape.width) / best(call)
 
 
 def best(call: Callable[[], float]) -> float:
@@ -103,7 +177,24 @@ print(time.perf_counter() - begun)
     return best(lambda: float(subprocess.check_output([sys.executable, "-c", program]))) * 1e3
 
 
+def memory_beyond(library: Path, needed: float) -> float:
+    """Megabytes that a process takes to generate a text, beyond a bare one's and those ``needed``."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(library.parent)!r})
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1e3
+bare = peak()
+import nn
+for piece in nn.generate([{FIRST}], max_tokens={STEPS}, temperature=0):
+    pass
+print(peak() - bare)
+"""
+    return float(subprocess.check_output([sys.executable, "-c", program])) - needed
+
+
 def compiled(file: Path, form: str, folder: Path, tokenizer: Path | None = None) -> Path:
+    """The module of a checkpoint with weights in some form."""
     options = Options(isas=chosen_isas(), weights="inside", **({} if form == "float32" else {"weights_dtype": form}))
     with building(folder):
         return compile_program(compile_model(llm.load(file, tokenizer=tokenizer), "nn", options), "nn", folder)
@@ -125,11 +216,13 @@ def main() -> None:
     parser.add_argument("--model", choices=SHAPES, default="15M", help="how many weights (default: %(default)s)")
     options = parser.parse_args()
     one_core()
-    folder, shape = Path(tempfile.mkdtemp()), SHAPES[options.model]
-    file, read = folder / "model.bin", measure().bandwidth(4 * shape.weights)
+    folder, shape, machine = Path(tempfile.mkdtemp()), SHAPES[options.model], measure()
+    file, read = folder / "model.bin", machine.bandwidth(4 * shape.weights)
     checkpoint(file, shape)
-    rows, speeds, texts = [], dict[str, float](), dict[str, bytes]()
+    prompt = [FIRST, *np.random.default_rng(1).integers(3, TOKENS, 15).tolist()]
+    rows, sizes, speeds, texts, exact = [], [], dict[str, float](), dict[str, bytes](), reference(shape, prompt)
     tokenizer = options.llama2c / "tokenizer.bin" if options.llama2c else None
+    cache = 8 * shape.layers * shape.context * shape.width
     for form, size in FORMS.items():
         (folder / form).mkdir()
         library = compiled(file, form, folder / form, tokenizer)
@@ -137,20 +230,34 @@ def main() -> None:
         speeds[form] = STEPS / best(lambda nn=nn: greedy(nn, STEPS + 1)[1])
         texts[form] = "".join(map(str, greedy(nn, STEPS - 1)[0])).encode()
 
-        def prompt(nn: Any = nn) -> float:
+        def read_prompt(nn: Any = nn) -> float:
             text, begun = nn.Model(), time.perf_counter()
-            text.forward(list(range(128)))
+            text.forward(list(range(PROMPT)))
             return time.perf_counter() - begun
 
-        cells = (f"{os.path.getsize(library) / 1e6:.1f}", f"{first_token(library):.0f}", f"{speeds[form]:,.0f}")
-        cells += (f"{speeds[form] / speeds['float32']:.2f}", f"{size * shape.weights * speeds[form] / read:.2f}")
-        rows.append((form, *cells, f"{best(prompt) * 1e3:.1f}"))
+        cells = (f"{first_token(library):.0f}", f"{speeds[form]:,.0f}", f"{speeds[form] / speeds['float32']:.2f}")
+        cells += (f"{size * shape.weights * speeds[form] / read:.2f}", f"{best(read_prompt) * 1e3:.1f}")
+        rows.append((form, *cells, f"{products(shape, form, folder / form) / machine.peak:.2f}"))
+        off = np.abs(np.asarray(nn.Model().forward(prompt)) - exact).max() / np.abs(exact).max()
+        module, packed = library.stat().st_size / 1e6, len(zlib.compress(library.read_bytes())) / 1e6
+        beyond = memory_beyond(library, size * shape.weights / 1e6 + cache / 1e6)
+        sizes.append((form, f"{module:.1f}", f"{packed:.1f}", f"{beyond:.1f}", f"{off:.1e}"))
     if options.llama2c:
         text, speed = by_llama2c(options.llama2c, file, folder)
         if not texts["float32"] or not text.startswith(texts["float32"]):
             raise SystemExit(f"the texts differ:\n{texts['float32']!r}\n{text!r}")
-        rows.append(("run.c", "", "", f"{speed:,.0f}", f"{speed / speeds['float32']:.2f}", "", ""))
-    table(("", "MB", "first, ms", "tokens/s", "of float32", "of the bandwidth", "prompt of 128, ms"), rows)
+        rows.append(("run.c", "", f"{speed:,.0f}", f"{speed / speeds['float32']:.2f}", "", "", ""))
+    head = (
+        "",
+        "first, ms",
+        "tokens/s",
+        "of float32",
+        "of the bandwidth",
+        f"prompt of {PROMPT}, ms",
+        "products, of the peak",
+    )
+    table(head, rows)
+    table(("", "module, MB", "packed, MB", "memory beyond, MB", "off by"), sizes)
 
 
 if __name__ == "__main__":
