@@ -165,6 +165,13 @@ class Tile:
         if is_far and len(self.columns) * self.lanes <= b.panels.width:
             yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in later)
 
+    def prefetch_words(self, later: Point) -> Iterator[Statement]:
+        """Prefetch what a later step reads of each panel: calls wait for weights in groups, which are many."""
+        b = self.kernel.operands[-1]
+        of_panels = self.columns[:: max(b.panels.width // self.lanes, 1)] if b.panels else ()
+        for column in of_panels:
+            yield Prefetch(b.array, Index(self.index(b, self.point(later, column))))
+
     def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:
         """Prefetch from the next page what tiles of rows read line by line: hardware stops at the end of one."""
         line = LINE // DTYPES[b.dtype].itemsize

@@ -275,12 +275,14 @@ class _Loops:
         yield from epilogue(tile, are_stored=True)
 
     def _sum_of_groups(self, tile: Tile) -> Iterator[Statement]:
-        """Yield the loop over groups of weights around that over the words of a group, pairs of fields written out."""
+        """Yield the loop over groups of weights around that over the words of a group, their fields written out."""
         group, word, field = self.kernel.summed
         at = {group.name: dim(group.name), word.name: dim(word.name)}
         steps = tile.steps([{**at, field.name: f} for f in range(_as_int(field.size))], None)
+        later = {**at, group.name: dim(group.name) + PREFETCH_STEPS // _as_int(word.size), field.name: 0}
         starts, ends = tile.group_starts(at), tile.group_ends(at)
-        yield _loop(group.name, 0, group.size, (*starts, _loop(word.name, 0, word.size, tuple(steps)), *ends))
+        words = _loop(word.name, 0, word.size, (*tile.prefetch_words(later), *steps))
+        yield _loop(group.name, 0, group.size, (*starts, words, *ends))
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:
         """Yield the loops over the summed variables from ``depth`` on; the innermost ones may be written out."""
