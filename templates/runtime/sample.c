@@ -41,22 +41,17 @@ static const int64_t POWERS[] = {
     1518500250, 1454120821, 1392470869, 1333434672, 1276901417, 1222764986, 1170923762, 1121280436,
 };
 
-// About 2^31 times 2^-x. The fraction of x has 31 bits: 4 choose a power, a polynomial of the others is off by 4e-7.
-static uint32_t weight_of(double x)
-{
-    if (!(x < 32.0)) {  // or not a number
-        return 0;
-    }
-    const int64_t fixed = (int64_t)(x * 2147483648.0), rest = fixed & 0x7ffffff;
-    const int64_t value = WHOLE + ((-1488264393 + (504843001 * rest >> 31)) * rest >> 31);
-    return (uint32_t)(value * POWERS[fixed >> 27 & 15] >> 31 >> (fixed >> 31));
-}
-
-// The weight of a score beside the best one.
+// The weight of a score beside the best one: about 2^31 times 2^-x, of an x that the scale makes a number of 31 binary
+// places. Of these 4 choose a power, a polynomial of the others is off by 4e-7.
 static uint32_t weight_beside(double best, float score, double scale)
 {
-    const double distance = best - (double)score;
-    return weight_of(distance == 0 ? 0 : distance * scale);  // also where the scale is infinite
+    const double distance = best - (double)score, x = distance * scale;
+    if (!(x < 32 * 2147483648.0)) {  // or both, if not a number
+        return distance == 0 ? WHOLE : 0;
+    }
+    const int64_t fixed = (int64_t)x, rest = fixed & 0x7ffffff;
+    const int64_t value = WHOLE + ((-1488264393 + (504843001 * rest >> 31)) * rest >> 31);
+    return (uint32_t)(value * POWERS[fixed >> 27 & 15] >> 31 >> (fixed >> 31));
 }
 
 // Whether one comes before another: the likelier one, of equals the first token.
@@ -188,7 +183,7 @@ static ptrdiff_t token_at(uint64_t total, uint64_t random, const uint32_t *weigh
 }
 
 // Choose among all tokens that are at least `least` times as likely as the best, by their scores.
-static ptrdiff_t sample_all(const float *scores, ptrdiff_t count, double best, double scale, double least,
+static ptrdiff_t sample_all(const float *scores, ptrdiff_t count, double best, double scale, uint32_t least,
                             uint64_t random, uint32_t *weights)
 {
     uint64_t total = 0;
@@ -216,7 +211,8 @@ static ptrdiff_t sample(float *scores, ptrdiff_t count, const Sampling *how, con
     if (how->temperature == 0) {
         return first;
     }
-    const double scale = 1.4426950408889634 / how->temperature, least = how->min_p * WHOLE;  // 1 / log 2
+    const double scale = 1.4426950408889634 / how->temperature * 2147483648.0;  // 2^31 / log 2
+    const uint32_t below = (uint32_t)(how->min_p * WHOLE), least = below + (below < how->min_p * WHOLE);
     const uint64_t random = random_bits(how->seed, drawn);
     if ((how->top_k == 0 || how->top_k >= count) && how->top_p >= 1) {
         return sample_all(scores, count, best, scale, least, random, (uint32_t *)(void *)room);
