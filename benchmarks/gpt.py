@@ -1,10 +1,11 @@
-"""The GPT of letters of examples/gpt beside PyTorch: losses from the same start, and a step's time on one core.
+"""The GPT of letters of examples/gpt beside PyTorch: losses from the same start, and a step's time.
 
-    MLAOT_ISA=v3 python benchmarks/gpt.py --data input.txt [--recipe nanogpt] [--steps 100]
+    MLAOT_ISA=v3 python benchmarks/gpt.py --data input.txt [--recipe nanogpt] [--steps 100] [--threads 2]
 
 Both take the same batches of a text, by the same schedule of AdamW with clipped gradients; PyTorch runs eagerly. The
 first lines are how far the losses of any step are apart, relatively, and the loss over all of the part that is held
-back, after the last step. Then come milliseconds of a step, by turns, each the shortest of all steps, and the share.
+back, after the last step. Then come milliseconds of a step, by turns, each the shortest of all steps, and the share;
+and the same beside the network that ``torch.compile`` makes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,8 @@ def scores(p: Tensors, tokens: torch.Tensor, settings: dict[str, Any]) -> torch.
     return tf.linear(normalize(x, "norm"), p["letters.weight"])
 
 
-def torch_loss(p: Tensors, tokens: Array, following: Array, settings: dict[str, Any]) -> torch.Tensor:
-    found = scores(p, torch.from_numpy(tokens), settings)
+def torch_loss(network: Any, p: Tensors, tokens: Array, following: Array, settings: dict[str, Any]) -> torch.Tensor:
+    found = network(p, torch.from_numpy(tokens), settings)
     return tf.cross_entropy(found.flatten(0, 1), torch.from_numpy(following).flatten())
 
 
@@ -81,14 +83,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a text, such as tiny Shakespeare")
     parser.add_argument("--recipe", default="nanogpt", help="nanogpt, femtogpt or tiny (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--threads", type=int, default=1, help="default: %(default)s, on one core")
     options = parser.parse_args()
-    one_core()
-    torch.set_num_threads(1)
+    if options.threads == 1:
+        one_core()
+    torch.set_num_threads(options.threads)
     text = options.data.read_text(encoding="utf-8")
     settings = runpy.run_path(str(EXAMPLE / "settings.py"))["RECIPES"][options.recipe]
     settings |= {"letters": "".join(sorted(set(text)))}
     nn, rate = compiled(settings, Path(tempfile.mkdtemp()))
     model, length = nn.Model(), settings["context"]
+    model.set_threads(options.threads)
     number = {letter: i for i, letter in enumerate(settings["letters"])}
     tokens = np.array([number[letter] for letter in text])
     learnt, held_back = np.split(tokens, [len(tokens) - len(tokens) // 10])
@@ -96,28 +101,38 @@ def main() -> None:
     decayed, others = ([x for name, x in p.items() if ("norm" in name) == norms] for norms in (False, True))
     groups = [{"params": decayed, "weight_decay": settings["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=settings["rate"], betas=tuple(settings["betas"]))
-    rng, worst, best = np.random.default_rng(0), 0.0, [float("inf")] * 2
-    for step in range(options.steps):
-        batch = windows(learnt, rng.integers(0, len(learnt) - length, settings["batch"]), length)
-        begun = time.perf_counter()
-        loss = model.train_step(*batch)
-        between = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = settings["rate"] * float(rate(np.array(step)))
-        optimizer.zero_grad()
-        wanted = torch_loss(p, *batch, settings)
-        wanted.backward()
-        torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
-        optimizer.step()
-        worst = max(worst, abs(loss / wanted.item() - 1))
-        best = [min(best[0], between - begun), min(best[1], time.perf_counter() - between)]
+    rng, worst = np.random.default_rng(0), 0.0
+
+    def steps(numbers: Iterable[int], model: Any, network: Any) -> list[float]:
+        """Take steps of both by turns; return the seconds of the shortest of either."""
+        nonlocal worst
+        best = [float("inf")] * 2
+        for step in numbers:
+            batch = windows(learnt, rng.integers(0, len(learnt) - length, settings["batch"]), length)
+            begun = time.perf_counter()
+            loss = model.train_step(*batch)
+            between = time.perf_counter()
+            for group in optimizer.param_groups:
+                group["lr"] = settings["rate"] * float(rate(np.array(step)))
+            optimizer.zero_grad()
+            wanted = torch_loss(network, p, *batch, settings)
+            wanted.backward()
+            torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
+            optimizer.step()
+            best = [min(best[0], between - begun), min(best[1], time.perf_counter() - between)]
+            worst = max(worst, abs(loss / wanted.item() - 1))
+        return best
+
+    eager = steps(range(options.steps), model, scores)
     rest = windows(held_back, np.arange(0, len(held_back) - length, length), length)
     with torch.no_grad():
-        wanted = torch_loss(p, *rest, settings)
+        wanted = torch_loss(scores, p, *rest, settings)
     out(f"losses of {options.steps:,} steps differ from PyTorch's by {worst:.1e} at most, relatively")
     out(f"loss of what was held back: {model.loss(*rest):.4f}, PyTorch's {wanted.item():.4f}")
-    own, theirs = (1e3 * seconds for seconds in best)
-    out(f"a step: {own:.1f} ms, PyTorch's {theirs:.1f} ms, share {own / theirs:.2f}")
+    further = range(options.steps, options.steps + max(options.steps, 10))
+    for name, best in (("PyTorch's", eager), ("torch.compile's", steps(further, model, torch.compile(scores)))):
+        own, theirs = (1e3 * seconds for seconds in best)
+        out(f"a step: {own:.1f} ms, {name} {theirs:.1f} ms, share {own / theirs:.2f}")
 
 
 if __name__ == "__main__":
