@@ -33,6 +33,10 @@ def generate(settings: Settings, project: Path, out: Path, *, python: bool = Fal
     if settings.runtime:
         write(runtime_files(settings.runtime), out / settings.runtime)
     models = [generate_module(settings, model, project, out / model.module, python=python) for model in settings.models]
+    if settings.onnxruntime:
+        from mlaot.onnx.sessions import session_files  # on demand: the package onnx need not be there
+
+        write(session_files(settings, project), out)
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
 
