@@ -15,7 +15,7 @@ import onnx
 
 from mlaot.onnx.files import parse, read_bytes
 from mlaot.render import render, template_text
-from mlaot.settings import ONNX_FILES, ModelSettings, Settings
+from mlaot.settings import ONNX_FILES, ModelSettings
 
 TEMPLATES = (
     "__init__.py",
@@ -38,15 +38,16 @@ class File:
     metadata: Mapping[str, object]
 
 
-def session_files(settings: Settings, project: Path) -> dict[str, str]:
-    """Return the files of the package, in the folder that has its name, and the list of the ONNX files beside it."""
-    assert settings.onnxruntime is not None
-    files = [read_file(project, file, model) for file, model in settings.onnx_models.items()]
-    folder = settings.onnxruntime.module
+def package_files(package: str, models: Mapping[str, ModelSettings], project: Path) -> dict[str, str]:
+    """Return the files of the package, in the folder that has its name, and the list of the ONNX files beside it.
+
+    ``models`` has the model of each of these.
+    """
+    files = [read_file(project, file, model) for file, model in models.items()]
     return {
-        ONNX_FILES: json.dumps(list(settings.onnx_models), indent=1) + "\n",
-        **{f"{folder}/{name}": template_text(f"onnxruntime/{name}") for name in TEMPLATES},
-        f"{folder}/capi/files.py": render("onnxruntime/capi/files.py.j2", files=files, repr=repr),
+        ONNX_FILES: json.dumps(list(models), indent=1) + "\n",
+        **{f"{package}/{name}": template_text(f"onnxruntime/{name}") for name in TEMPLATES},
+        f"{package}/capi/files.py": render("onnxruntime/capi/files.py.j2", files=files, repr=repr),
     }
 
 

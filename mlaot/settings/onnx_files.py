@@ -42,7 +42,7 @@ def _matches(project: Path, pattern: str) -> list[str]:
         raise MlaotError(f"{KEY}: {pattern!r} is no pattern of files of the project, such as 'models/*.onnx'") from None
     if outside:
         name = os.path.relpath(outside[0], project)
-        raise MlaotError(f"{KEY}: {name!r} lies outside of {root}; copy it into the project")
+        raise MlaotError(f"{KEY}: {name!r} lies outside of the project; copy it there")
     if not found:
-        raise MlaotError(f"{KEY}: no file of {root} matches {pattern!r}")
+        raise MlaotError(f"{KEY}: no file of the project matches {pattern!r}")
     return [PurePath(os.path.relpath(path, project)).as_posix() for path in found]
