@@ -22,6 +22,7 @@ TEMPLATES = (
     *("capi/__init__.py", "capi/_pybind_state.py"),
     *("capi/onnxruntime_inference_collection.py", "capi/onnxruntime_pybind11_state.py"),
 )
+NO_VERSION = 2**63 - 1  # as onnxruntime says it
 Shapes = dict[str, list[int | str | None]]
 
 
@@ -68,7 +69,7 @@ def read_file(project: Path, file: str, settings: ModelSettings) -> File:
             "domain": text(model.domain),
             "description": text(model.doc_string),
             "graph_description": text(model.graph.doc_string),
-            "version": model.model_version,
+            "version": model.model_version if model.HasField("model_version") else NO_VERSION,
             "custom_metadata_map": {text(entry.key): text(entry.value) for entry in model.metadata_props},
         },
     )
@@ -83,7 +84,7 @@ def shapes(infos: Iterable[onnx.ValueInfoProto]) -> Shapes:
     """Return the shapes that the file has: the names of open dimensions, None for those without."""
     return {
         info.name: [
-            dim.dim_value if dim.HasField("dim_value") else text(dim.dim_param) or None
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else text(dim.dim_param) or None
             for dim in info.type.tensor_type.shape.dim
         ]
         for info in infos

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from mlaot.onnx.sessions import read_file
+from mlaot.onnx.sessions import read_file, shapes
 from mlaot.settings import ModelSettings
 
 from .. import projects
@@ -215,6 +215,19 @@ def test_what_a_file_says(tmp_path: Path) -> None:
     assert file.sha256 == hashlib.sha256(content).hexdigest()
     assert file.inputs == {"in:0": ["N", 3], "class": [3]}
     assert file.outputs == {"sum": [None, 3], "größte": []}
+
+
+def test_open_dimensions_without_a_name() -> None:
+    infos = [info("a", TensorProto.FLOAT, [-1, 0, None, ""]), info("b", TensorProto.FLOAT, None)]
+    assert shapes(infos) == {"a": [None, 0, None, None]}
+
+
+def test_metadata_that_is_missing(tmp_path: Path) -> None:
+    """As onnxruntime says it."""
+    (tmp_path / "kinds.onnx").write_bytes(kinds().SerializeToString())
+    metadata = read_file(tmp_path, "kinds.onnx", ModelSettings("k", module="a.k", onnx="kinds.onnx")).metadata
+    assert metadata["version"] == 2**63 - 1
+    assert metadata["custom_metadata_map"] == {}
 
 
 def test_metadata_that_is_no_text(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def _described(value: Any) -> tuple[str, list[int]] | None:
         return None
     code = view.format.lstrip("@=<>")
     dtype = "bool" if code == "?" else f"{KINDS.get(code, '')}{8 * view.itemsize}"
-    return (f"tensor({TYPES[dtype][0]})", list(view.shape)) if dtype in TYPES else None
+    return (f"tensor({TYPES[dtype][0]})", list(view.shape or ())) if dtype in TYPES else None
 
 
 def _array_at(address: int, element_type: Any, shape: Sequence[int]) -> Any:
