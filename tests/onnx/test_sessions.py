@@ -122,6 +122,8 @@ def test_files_become_models(site: Path) -> None:
         "py.typed",
         "typed.abi3.so",
     ]
+    cmake = site.with_name("site-c") / "CMakeLists.txt"
+    assert "\ninstall(DIRECTORY shop.ort/ DESTINATION shop/ort)\n" in cmake.read_text()
 
 
 def test_names(ort: ModuleType) -> None:
