@@ -274,6 +274,12 @@ def test_what_goes_in(session: Any, x: Any) -> None:
     np.testing.assert_array_equal(result, X + C)
 
 
+def test_arrays_of_numpy_come_out(session: Any) -> None:
+    """Whatever went in."""
+    results = session.run(None, {"in:0": memoryview(X), "class": memoryview(C)})
+    assert [type(result) for result in results] == [np.ndarray, np.ndarray]
+
+
 def test_no_rows(session: Any) -> None:
     total, largest = session.run(None, {"in:0": X[:0], "class": C})
     assert total.shape == (0, 3)
