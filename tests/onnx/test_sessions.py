@@ -198,6 +198,14 @@ def test_ports(session: Any) -> None:
     assert session.get_overridable_initializers() == []
 
 
+def test_shapes_that_the_file_does_not_know(ort: ModuleType) -> None:
+    """Sizes that are compiled in stand in place of names; where the file has other axes, those are shown."""
+    compiled = [SimpleNamespace(name=name, type="tensor(float)", shape=["(n + 7) / 8", 1, 2]) for name in "abc"]
+    said = {"a": ["n", "one", "m"], "b": [1, "n"]}
+    ports = ort.capi.onnxruntime_inference_collection._ports(compiled, said)
+    assert [port.shape for port in ports] == [["n", 1, 2], [1, "n"], ["(n + 7) / 8", 1, 2]]
+
+
 def test_metadata(session: Any) -> None:
     assert vars(session.get_modelmeta()) == {
         "producer_name": "a tool",

@@ -370,11 +370,15 @@ class OrtDevice:
 
 
 def _ports(compiled: Iterable[Any], shapes: Shapes) -> list[NodeArg]:
-    """Return inputs or outputs of a compiled model, with the file's names of open dimensions."""
+    """Return inputs or outputs of a compiled model, with the file's names of open dimensions.
+
+    A file may be wrong about an output, even about how many axes it has: its word stands.
+    """
     ports = []
     for port in compiled:
-        said = shapes.get(port.name, port.shape)
-        shape = [a if isinstance(a, int) else b for a, b in zip(port.shape, said, strict=True)]
+        shape = shapes.get(port.name, port.shape)
+        if len(shape) == len(port.shape):
+            shape = [a if isinstance(a, int) else b for a, b in zip(port.shape, shape, strict=True)]
         ports.append(NodeArg(port.name, port.type, shape))
     return ports
 
