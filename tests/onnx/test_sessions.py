@@ -368,10 +368,13 @@ def test_without_numpy(site: Path) -> None:
         "except ort.capi.onnxruntime_pybind11_state.InvalidArgument as error:\n    print(error)\n"
         "value = ort.OrtValue(total)\n"
         "print(value.shape(), value.data_type(), 'numpy' in sys.modules)\n"
+        "try:\n    ort.OrtValue.ortvalue_from_shape_and_type([2], 'float32')\n"
+        "except ImportError as error:\n    print(error)\n"
     )
     assert projects.run("-c", code, site=site, alone=True) == (
         f"{PREFIX}Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(float))\n"
         "[2, 3] tensor(float) False\n"
+        "this needs NumPy; run() takes lists, and objects with a buffer\n"
     )
 
 

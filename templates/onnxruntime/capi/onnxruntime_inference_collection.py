@@ -52,7 +52,6 @@ TYPES = {
 DTYPES = {f"tensor({name})": dtype for dtype, (name, _) in TYPES.items()}
 NUMBERS = {number: dtype for dtype, (_, number) in TYPES.items()}
 KINDS = {**dict.fromkeys("efd", "float"), **dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint")}
-NO_NUMPY = "this needs NumPy; give run() lists, or objects with a buffer"
 
 
 def find_file(path_or_bytes: str | os.PathLike[str] | bytes) -> File:
@@ -291,8 +290,7 @@ class OrtValue:
     ) -> OrtValue:
         """Return a value of this shape, whose elements are not set."""
         _check_device(device_type)
-        assert numpy is not None, NO_NUMPY
-        return OrtValue(numpy.zeros(shape, NUMBERS.get(element_type, element_type)))
+        return OrtValue(_numpy().zeros(shape, NUMBERS.get(element_type, element_type)))
 
     def numpy(self) -> Any:
         """Return the array."""
@@ -426,10 +424,16 @@ def _described(value: Any) -> tuple[str, list[int]] | None:
 
 def _array_at(address: int, element_type: Any, shape: Sequence[int]) -> Any:
     """Return an array over memory that its owner keeps."""
-    assert numpy is not None, NO_NUMPY
-    dtype = numpy.dtype(NUMBERS.get(element_type, element_type))
+    dtype = _numpy().dtype(NUMBERS.get(element_type, element_type))
     memory = (ctypes.c_byte * (math.prod(shape) * dtype.itemsize)).from_address(address)
-    return numpy.frombuffer(memory, dtype).reshape(shape)
+    return _numpy().frombuffer(memory, dtype).reshape(shape)
+
+
+def _numpy() -> ModuleType:
+    """Return NumPy, or say that it is missing."""
+    if numpy is None:
+        raise ImportError("this needs NumPy; run() takes lists, and objects with a buffer")
+    return numpy
 
 
 def _check_device(name: str) -> None:
