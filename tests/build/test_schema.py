@@ -63,6 +63,12 @@ def test_examples_are_valid(validator: Validator, path: Path) -> None:
     validator(tool(path.read_text()))
 
 
+def test_files_of_sessions_are_models(validator: Validator) -> None:
+    validator(tool("[tool.mlaot.onnxruntime]\nfiles = ['a.onnx']\n"))
+    with pytest.raises(ValidationError):
+        validator(tool("[tool.mlaot]\nthreads = 2\n"))
+
+
 def test_command_finds_the_plugin(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     good = '[project]\nname = "digits"\nversion = "1"\n[tool.mlaot.models.nn]\nmodel = "model:digits"\n'
