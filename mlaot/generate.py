@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from mlaot import passes
 from mlaot.files import Files, program_files, python_files, runtime_files, write
 from mlaot.isolation import pause_collection
-from mlaot.loading import open_model, trace
+from mlaot.loading import open_model, session_files, trace
 from mlaot.lower.lower import lower
 from mlaot.lower.program import Program
 from mlaot.printing.cmake import cmake_files, flag_files
@@ -33,6 +33,7 @@ def generate(settings: Settings, project: Path, out: Path, *, python: bool = Fal
     if settings.runtime:
         write(runtime_files(settings.runtime), out / settings.runtime)
     models = [generate_module(settings, model, project, out / model.module, python=python) for model in settings.models]
+    write(session_files(settings, project), out)
     write(cmake_files(replace(settings, models=tuple(models))), out)
 
 

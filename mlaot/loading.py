@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from mlaot.adapters import lora
@@ -50,6 +51,15 @@ def load_sample(settings: Settings, model: ModelSettings, declared: Any) -> Any:
     if model.kind == "model" and model.sample:
         return load_attribute(settings, model, "sample")
     return declared.sample if isinstance(declared, Declaration) else None
+
+
+def session_files(settings: Settings, project: Path) -> dict[str, str]:
+    """Return the files of the package that stands in for onnxruntime, if there is to be one."""
+    if not settings.onnxruntime:
+        return {}
+    from mlaot.onnx.sessions import package_files
+
+    return package_files(settings.onnxruntime.module, settings.onnx_models, project)
 
 
 @contextmanager

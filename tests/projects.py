@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from mlaot.build.module import copy_sessions
 from mlaot.build.toolchain import compile_module, find_toolchain
 from mlaot.files import program_files, python_files, write
 from mlaot.generate import compile_model
@@ -36,6 +37,7 @@ def build(project: Path, site: Path) -> None:
     for model in settings.models:
         library = site.joinpath(*model.module.split(".")).with_suffix(".abi3.so")
         compile_quickly(generated / model.module, model.stem, settings.isas, library, model.deterministic)
+    copy_sessions(settings, generated, site)
 
 
 def build_module(

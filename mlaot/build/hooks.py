@@ -30,7 +30,7 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums, write_checksums
-from mlaot.build.module import build_module, build_runtime, copy_module
+from mlaot.build.module import build_module, build_runtime, copy_module, copy_sessions
 from mlaot.build.platforms import (
     ABI3,
     ANY,
@@ -56,7 +56,7 @@ from mlaot.build.toolchain import (
 from mlaot.build.wheel_entries import LARGE, add_entries
 from mlaot.checked_json import read_json
 from mlaot.errors import MlaotError, writing
-from mlaot.settings import FILE, Settings
+from mlaot.settings import FILE, FROZEN, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
 from mlaot.stages import report_progress, stage
@@ -64,7 +64,6 @@ from mlaot.stages import report_progress, stage
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
 
-FROZEN = Path("_mlaot")
 GENERATED = Path("build/mlaot/c")
 COMPILED = Path("build/mlaot/lib")
 DIGESTS = Path("build/mlaot/digests.json")
@@ -401,9 +400,11 @@ def copy_models(settings: Settings, generated: Path) -> dict[str, Path]:
 
 
 def files_below(folder: Path, settings: Settings) -> dict[str, Path]:
-    """Add the missing packages to a folder with modules; return its files by their names in the wheel."""
+    """Add the missing packages and that of sessions to a folder with modules; return its files by their names there."""
     for package in settings.missing_packages(Path()):
+        (folder / package).mkdir(parents=True, exist_ok=True)
         (folder / package / "__init__.py").touch()
+    copy_sessions(settings, c_folder(), folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in files}
 

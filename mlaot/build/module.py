@@ -64,6 +64,14 @@ def copy_module(model: ModelSettings, generated: Path, target: Path) -> None:
     copy_stub(model, generated, target.parent)
 
 
+def copy_sessions(settings: Settings, generated: Path, site: Path) -> None:
+    """Copy the package that answers as onnxruntime does, if there is to be one, to its place below ``site``."""
+    if settings.onnxruntime:
+        name = settings.onnxruntime.module
+        shutil.copytree(generated / name, site.joinpath(*name.split(".")), dirs_exist_ok=True)
+        (site.joinpath(*name.split(".")).parent / "py.typed").touch()
+
+
 def copy_stub(model: ModelSettings, generated: Path, folder: Path) -> None:
     """Copy the stub of a model into the folder of its module."""
     shutil.copy(generated / model.module / f"{model.stem}.pyi", folder)

@@ -19,15 +19,15 @@ from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums
-from mlaot.build.hooks import FROZEN, generate_files, is_frozen, one_line_errors, watch_sources, write_sbom
-from mlaot.build.module import build_module, build_runtime
+from mlaot.build.hooks import generate_files, is_frozen, one_line_errors, watch_sources, write_sbom
+from mlaot.build.module import build_module, build_runtime, copy_sessions
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.sbom import sbom_path
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, ModelSettings, Settings
+from mlaot.settings import FILE, FROZEN, ONNXRUNTIME, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
 
 ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
@@ -107,6 +107,7 @@ def build_ext_class(base: Any) -> Any:
             with one_line_errors():
                 models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
                 settings = models[0].settings
+                copy_sessions(settings, generated_folder(settings), Path(self.build_lib))
                 compiler = describe_compiler(self.toolchain, settings)
                 self.sbom = write_sbom(settings, generated_folder(settings), compiler, own_abi())
 
@@ -118,6 +119,8 @@ def build_ext_class(base: Any) -> Any:
                 self.build_model(ext)
 
         def build_model(self, ext: ModelExtension) -> None:
+            if ext.settings.onnxruntime and self.editable_mode:
+                raise MlaotError(f"an editable install with setuptools cannot hold what {ONNXRUNTIME} makes")
             missing = ext.settings.missing_packages(Path())
             if missing and self.editable_mode:
                 folder = Path(ext.settings.source, missing[0]).as_posix()

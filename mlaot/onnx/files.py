@@ -19,13 +19,25 @@ LONGEST = 1024  # characters of a path
 
 def read(path: Path) -> onnx.ModelProto:
     """Read a file with its external tensors, and check them."""
+    model = parse(read_bytes(path), path)
+    _read_external(model, path)
+    return model
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file."""
     try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise MlaotError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse(content: bytes, path: Path) -> onnx.ModelProto:
+    """Return the model of a file's bytes, without its external tensors."""
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(content)
     except (DecodeError, ValueError):
         raise MlaotError(f"{path} is no ONNX file, or it is damaged") from None
-    _read_external(model, path)
     return model
 
 

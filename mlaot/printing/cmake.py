@@ -86,7 +86,9 @@ def cmake_files(settings: Settings) -> dict[str, str]:
         return [name for name in module_files(model, settings.isas) if name.endswith((".pyi", ".weights"))]
 
     helpers = {"sources": sources, "beside": beside, "public_files": public_files}
+    sessions = settings.onnxruntime.module if settings.onnxruntime else ""
+    modules = {"models": settings.models, "runtime": settings.runtime, "sessions": sessions}
     return {
-        "CMakeLists.txt": render("CMakeLists.txt.j2", models=settings.models, runtime=settings.runtime, **helpers),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", **modules, **helpers),
         "mlaot_library.cmake": (files("mlaot.cmake") / "mlaot_library.cmake").read_text(encoding="utf-8"),
     }

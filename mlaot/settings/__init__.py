@@ -12,7 +12,7 @@ A key is a field of ``Settings``, ``ModelSettings`` or ``Options`` made by ``key
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from mlaot.schedule.machine import CHOICES, MACHINES
@@ -24,6 +24,8 @@ OTHERS = " and ".join(f"`{name}` ({MACHINES[name].doc})" for name in CHOICES if 
 FILE = "pyproject.toml"
 WEIGHTS = "weights.bin"  # beside the C of a module that embeds them
 METADATA = "model.json"  # there, too
+FROZEN = Path("_mlaot")  # what an sdist holds of the models
+ONNX_FILES = "onnx_files.json"  # beside the modules' folders: the files of [tool.mlaot.onnxruntime]
 SOURCES = "sources.json"  # beside the modules' folders: the SHA-256 of each file that tracing read
 NAME = r"[^\W\d]\w*"
 MODEL = rf"^{NAME}(\.{NAME})*:{NAME}(\.{NAME})*$"
@@ -219,6 +221,31 @@ class ModelSettings(Options):
 
 
 @dataclass(frozen=True)
+class OnnxRuntime:
+    """``[tool.mlaot.onnxruntime]``: a package that answers as onnxruntime does, for ``files``, and how it is called.
+
+    In ``Settings`` the files are those found, as paths relative to the project.
+    """
+
+    files: tuple[str, ...] = key(
+        "the ONNX files for which the package has sessions: paths or patterns, relative to the project; each becomes a"
+        " model, as by a table of its own with a key `onnx`, which may be there",
+        expected="a list of paths or patterns such as ['models/*.onnx']",
+        example=("models/*.onnx",),
+        items={"type": "string", "pattern": "^.+$"},
+        contains={"type": "string"},
+    )
+    module: str = key(
+        "the package to make",
+        default="",
+        otherwise="the project's name, a dot, `ort`",
+        expected="a dotted module name, such as 'digits.ort'",
+        example="digits.ort",
+        pattern=MODULE,
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of a project. ``name`` is its package, ``backend`` its ``build-backend``.
 
@@ -275,6 +302,7 @@ class Settings:
         example="live",
     )
     budget: ProjectBudget = ProjectBudget()
+    onnxruntime: OnnxRuntime | None = None
     project: Path = field(default=Path(), compare=False)
     version: str = ""
 
@@ -292,8 +320,15 @@ class Settings:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Return the names of all extension modules, a runtime that the models share first."""
-        return (*([self.runtime] if self.runtime else []), *(model.module for model in self.models))
+        """Return the names of all modules to make: a runtime that the models share, one of sessions, the models."""
+        besides = (self.runtime, self.onnxruntime.module if self.onnxruntime else "")
+        return (*filter(None, besides), *(model.module for model in self.models))
+
+    @property
+    def onnx_models(self) -> dict[str, ModelSettings]:
+        """Return the models of the files of ``onnxruntime``."""
+        models = {PurePath(model.onnx).as_posix(): model for model in self.models if model.onnx}
+        return {file: models[file] for file in self.onnxruntime.files} if self.onnxruntime else {}
 
     def options(self, model: ModelSettings) -> Options:
         """Return what passes and lowering obey for a model of the project."""
@@ -317,12 +352,14 @@ class Settings:
 
 DIM = {"type": "integer", "minimum": 1}
 BUDGET = "[tool.mlaot.budget]"
+ONNXRUNTIME = "[tool.mlaot.onnxruntime]"
 TABLES = {
     Settings: "[tool.mlaot]",
     ModelSettings: "[tool.mlaot.models.<name>]",
     Budget: "[tool.mlaot.models.<name>.budget]",
     Lora: "[tool.mlaot.models.<name>.lora]",
     ProjectBudget: BUDGET,
+    OnnxRuntime: ONNXRUNTIME,
 }
 
 

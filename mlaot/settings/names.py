@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlaot.errors import MlaotError
-from mlaot.settings import FILE, Settings
+from mlaot.settings import FILE, ONNXRUNTIME, Settings
 from mlaot.settings.tables import table_of
 
 MAX_LENGTH = 200  # characters of a file's name, so that there is room for what is added to it
@@ -32,6 +32,10 @@ def planned_modules(settings: Settings) -> Iterator[PlannedModule]:
     if settings.runtime:
         key = f"key 'runtime' in [tool.mlaot] of {FILE}"
         yield PlannedModule(settings.runtime, "", "[tool.mlaot]", key, "give the runtime another name")
+    if settings.onnxruntime:
+        key = f"{ONNXRUNTIME} of {FILE}"
+        mend = "give it another name with the key 'module'"
+        yield PlannedModule(settings.onnxruntime.module, "", ONNXRUNTIME, key, mend)
     for model in settings.models:
         where = table_of(model.name)
         key = f"{where} of {FILE}" if model.name else "--module"

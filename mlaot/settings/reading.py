@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from mlaot.errors import MlaotError, did_you_mean
@@ -18,15 +18,18 @@ from mlaot.settings import (
     KINDS,
     MODEL,
     ONNX,
+    ONNXRUNTIME,
     Budget,
     Lora,
     ModelSettings,
+    OnnxRuntime,
     ProjectBudget,
     Settings,
     is_package,
 )
 from mlaot.settings.keys import fits, keys_of, schema_of
 from mlaot.settings.names import check_modules
+from mlaot.settings.onnx_files import find_onnx_files
 from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
 
 PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
@@ -124,7 +127,8 @@ def settings_of(target: str) -> Settings:
     pyproject = read_pyproject(project) if (project / FILE).is_file() else {}
     pyproject = {**pyproject, "project": {"name": "model", **check_table(pyproject.get("project", {}), "[project]")}}
     tool = check_table(check_table(pyproject.get("tool", {}), "[tool]").get("mlaot", {}), "[tool.mlaot]")
-    settings = read_settings(pyproject, {**tool, "models": {}}, project)
+    tool = {name: value for name, value in tool.items() if name not in ("models", "onnxruntime")}
+    settings = read_settings(pyproject, tool, project)
     top = re.split(r"[.:]", target)[0]
     folders = (
         folder for folder in (settings.source, ".") for name in (f"{top}.py", top) if (project / folder / name).exists()
@@ -142,17 +146,20 @@ def declaration(target: str) -> dict[str, Any]:
 def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
     """Read ``[tool.mlaot]``; whether it has models, and which modules they make, is not checked yet."""
     source = "src" if (project / "src").is_dir() else "."
-    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget"), source=source)
+    values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget", "onnxruntime"), source=source)
     values["isa"] = tuple(isa for isa in CHOICES if isa in values["isa"])
     values["source"] = folder_in_project(project, values["source"])
     values["name"] = read_name(pyproject, project / values["source"])
     tables = check_table(tool.get("models", {}), "[tool.mlaot.models]")
     build = check_table(pyproject.get("build-system", {}), "[build-system]")
     budget = ProjectBudget(**read_table(ProjectBudget, tool.get("budget", {}), BUDGET))
+    onnxruntime = read_onnxruntime(tool["onnxruntime"], values["name"], project) if "onnxruntime" in tool else None
+    models = [read_model(name, table, values, budget) for name, table in tables.items()]
     return Settings(
         **values,
-        models=tuple(read_model(name, table, values, budget) for name, table in tables.items()),
+        models=(*models, *(models_of_files(onnxruntime, models, values, budget) if onnxruntime else ())),
         budget=budget,
+        onnxruntime=onnxruntime,
         project=project,
         backend=build.get("build-backend", "setuptools.build_meta:__legacy__"),
         version=str(pyproject.get("project", {}).get("version", "")),
@@ -214,6 +221,23 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
         )
     lora = read_lora(table, name) if "lora" in table else None
     return ModelSettings(name, **values, dims=dims, budget=Budget(**own), lora=lora)
+
+
+def read_onnxruntime(table: Any, name: str, project: Path) -> OnnxRuntime:
+    """Read ``[tool.mlaot.onnxruntime]``, and find its files."""
+    values = read_table(OnnxRuntime, table, ONNXRUNTIME, module=f"{name}.ort")
+    return OnnxRuntime(**{**values, "files": find_onnx_files(project, values["files"])})
+
+
+def models_of_files(
+    onnxruntime: OnnxRuntime, models: Iterable[ModelSettings], project: Mapping[str, Any], budget: Budget
+) -> Iterator[ModelSettings]:
+    """Yield models of the files that none of ``models`` is made of: ``digits.ort_det`` of ``models/det.onnx``."""
+    declared = {PurePath(model.onnx).as_posix() for model in models}
+    for file in (file for file in onnxruntime.files if file not in declared):
+        stem = PurePath(file).stem
+        module = f"{onnxruntime.module}_{re.sub(r'[^A-Za-z0-9_]', '_', stem)}"
+        yield read_model(stem, {"onnx": file, "module": module}, project, budget)
 
 
 def read_lora(table: Mapping[str, Any], model: str) -> Lora:

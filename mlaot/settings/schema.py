@@ -6,7 +6,7 @@ import json
 from dataclasses import MISSING
 from typing import Any
 
-from mlaot.settings import DIM, FILE, KINDS, Budget, Lora, ModelSettings, ProjectBudget, Settings
+from mlaot.settings import DIM, FILE, KINDS, Budget, Lora, ModelSettings, OnnxRuntime, ProjectBudget, Settings
 from mlaot.settings.keys import is_required, keys_of, schema_of
 
 
@@ -22,6 +22,7 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
         "additionalProperties": DIM,
     }
     top["properties"]["budget"] = table_schema(ProjectBudget)
+    top["properties"]["onnxruntime"] = table_schema(OnnxRuntime)
     top["properties"]["models"] = {
         "type": "object",
         "description": "one table for each model",
@@ -33,7 +34,8 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
         "$id": f"urn:{tool}:settings",
         "description": f"[tool.{tool}] of {FILE}",
         **top,
-        "required": ["models"],
+        "required": [],
+        "anyOf": [{"required": ["models"]}, {"required": ["onnxruntime"]}],
     }
     plain: dict[str, Any] = json.loads(json.dumps(schema))  # tuples become lists
     return plain

@@ -33,6 +33,7 @@ BEYOND_A_SCHEMA = (
     "is for models of llm, onnx, sklearn, torch",
     "does not go with lora",
     "is for models of llm; leave it out",
+    "key 'files' in [tool.mlaot.onnxruntime] of pyproject.toml: ",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 
@@ -60,6 +61,12 @@ def test_what_is_wrong_is_refused(validator: Validator, text: str) -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/pyproject.toml")), ids=lambda path: path.parent.name)
 def test_examples_are_valid(validator: Validator, path: Path) -> None:
     validator(tool(path.read_text()))
+
+
+def test_files_of_sessions_are_models(validator: Validator) -> None:
+    validator(tool("[tool.mlaot.onnxruntime]\nfiles = ['a.onnx']\n"))
+    with pytest.raises(ValidationError):
+        validator(tool("[tool.mlaot]\nthreads = 2\n"))
 
 
 def test_command_finds_the_plugin(tmp_path: Path) -> None:

@@ -174,6 +174,10 @@ def test_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, 
     (tmp_path / "pkg" / "sub").mkdir(parents=True)
     (tmp_path / "pkg" / "there.py").touch()
     (tmp_path / "pkg" / "sub" / "__init__.py").touch()
+    (tmp_path / "nets" / "more").mkdir(parents=True)
+    for name in ("a.onnx", "a.bin", "x-y.onnx", "x_y.onnx", "more/a.onnx"):
+        (tmp_path / "nets" / name).touch()
+    (tmp_path / "nets" / "outside.onnx").symlink_to(__file__)
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     assert said(tmp_path, capsys) == line
 

@@ -155,6 +155,7 @@ def check_settings(block: Block, folder: Path) -> None:
     if "project" in parsed and "mlaot" in parsed.get("tool", {}):
         (folder / "src").mkdir(parents=True, exist_ok=True)
         (folder / "pyproject.toml").write_text(block.text, encoding="utf-8")
+        (folder / "model.onnx").touch()  # for patterns
         load_settings(folder)
 
 
