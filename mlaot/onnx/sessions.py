@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import onnx
 
@@ -28,7 +28,10 @@ Shapes = dict[str, list[int | str | None]]
 
 @dataclass(frozen=True)
 class File:
-    """A file for the template: what it says of its inputs and outputs, and of itself, and its module."""
+    """A file for the template: what it says of its inputs and outputs, and of itself, and its module.
+
+    ``name``: its path within the project.
+    """
 
     name: str
     sha256: str
@@ -57,7 +60,7 @@ def read_file(project: Path, file: str, settings: ModelSettings) -> File:
     content = read_bytes(project / file)
     model = parse(content, project / file)
     return File(
-        PurePath(file).name,
+        file,
         hashlib.sha256(content).hexdigest(),
         settings.package,
         settings.stem,

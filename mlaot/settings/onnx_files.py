@@ -22,13 +22,8 @@ def find_onnx_files(project: Path, patterns: Sequence[str]) -> tuple[str, ...]:
     if frozen.is_file():
         return tuple(read_json(frozen, [str], f"{FROZEN}/{ONNX_FILES}"))
     files = tuple(dict.fromkeys(file for pattern in patterns for file in _matches(project, pattern)))
-    named: dict[str, str] = {}
-    for file in files:
-        if not file.endswith(".onnx"):
-            raise MlaotError(f"{KEY}: {file!r} is no .onnx file; expected patterns of these only, such as '*.onnx'")
-        other = named.setdefault(PurePath(file).name, file)
-        if other != file:
-            raise MlaotError(f"{KEY}: {other!r} and {file!r} have one name, by which sessions find them; rename one")
+    if others := [file for file in files if not file.endswith(".onnx")]:
+        raise MlaotError(f"{KEY}: {others[0]!r} is no .onnx file; expected patterns of these only, such as '*.onnx'")
     return files
 
 

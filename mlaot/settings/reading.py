@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -232,10 +233,15 @@ def read_onnxruntime(table: Any, name: str, project: Path) -> OnnxRuntime:
 def models_of_files(
     onnxruntime: OnnxRuntime, models: Iterable[ModelSettings], project: Mapping[str, Any], budget: Budget
 ) -> Iterator[ModelSettings]:
-    """Yield models of the files that none of ``models`` is made of: ``digits.ort_det`` of ``models/det.onnx``."""
+    """Yield models of the files that none of ``models`` is made of: ``digits.ort_det`` of ``models/det.onnx``.
+
+    Where several have one name, those of their folders are part of the modules' names: ``digits.ort_small_det``.
+    """
     declared = {PurePath(model.onnx).as_posix() for model in models}
+    names = Counter(PurePath(file).name for file in onnxruntime.files)
     for file in (file for file in onnxruntime.files if file not in declared):
-        stem = PurePath(file).stem
+        path = PurePath(file).with_suffix("")
+        stem = path.name if names[PurePath(file).name] == 1 else "_".join(path.parts)
         module = f"{onnxruntime.module}_{re.sub(r'[^A-Za-z0-9_]', '_', stem)}"
         yield read_model(stem, {"onnx": file, "module": module}, project, budget)
 

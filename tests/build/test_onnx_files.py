@@ -67,6 +67,16 @@ def test_module_of_another_name(project: Path) -> None:
     assert settings.missing_packages(project) == ("a", "shop")
 
 
+def test_files_of_one_name(project: Path) -> None:
+    """Their folders are part of the modules' names."""
+    (project / "nets" / "large").mkdir()
+    (project / "nets" / "large" / "b.onnx").touch()
+    (project / "pyproject.toml").write_text(PYPROJECT.replace("nets/*.onnx", "nets/**/*.onnx"))
+    found = made(load_settings(project))
+    assert found["nets/b.onnx"] == "shop.ort_nets_b" and found["nets/large/b.onnx"] == "shop.ort_nets_large_b"
+    assert found["nets/a v1.2.onnx"] == "shop.ort_a_v1_2"
+
+
 def test_no_files_are_looked_for_without_need(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     (project / "nets" / "b.onnx").unlink()

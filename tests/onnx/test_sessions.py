@@ -165,9 +165,40 @@ def test_file_is_found_by_its_bytes_else_by_its_name(ort: ModuleType, project: P
     assert ort.InferenceSession(str(project / "kinds.onnx")).get_inputs()[0].name == "float32"
 
 
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        *(("c.onnx", "y/c.onnx"), ("z/c.onnx", "y/c.onnx"), ("/site/y/c.onnx", "y/c.onnx")),
+        *(
+            ("a.onnx", "a.onnx"),
+            ("x/a.onnx", "x/a.onnx"),
+            ("y/x/a.onnx", "y/x/a.onnx"),
+            ("/site/y/x/a.onnx", "y/x/a.onnx"),
+        ),
+        *(("w/y/b.onnx", "y/b.onnx"), ("w/x/b.onnx", "x/b.onnx"), ("b.onnx", None), ("w/b.onnx", None)),
+        *(("w/x/a.onnx", None), ("d.onnx", None), ("onnx", None), ("", None)),
+    ],
+)
+def test_files_of_one_name_are_told_apart_by_their_folders(ort: ModuleType, path: str, found: str | None) -> None:
+    from shop.ort.capi import onnxruntime_inference_collection as collection
+
+    names = ("a.onnx", "x/a.onnx", "y/x/a.onnx", "y/b.onnx", "x/b.onnx", "y/c.onnx")
+    one = collection.FILES["kinds.onnx"]
+    with patch.dict(collection.FILES, {name: one._replace(sha256=name) for name in names}, clear=True):
+        if found is not None:
+            assert collection.find_file(path).sha256 == found
+            return
+        is_open = path in ("b.onnx", "w/b.onnx", "w/x/a.onnx")
+        problem = (
+            "and shop.ort was compiled from .*/[ab].onnx and .*/[ab].onnx$" if is_open else "nor is it among those"
+        )
+        with pytest.raises(ort.capi.onnxruntime_pybind11_state.NoSuchFile, match=f"File doesn't exist, {problem}"):
+            collection.find_file(path)
+
+
 def test_file_that_was_not_compiled(ort: ModuleType, tmp_path: Path) -> None:
     errors = ort.capi.onnxruntime_pybind11_state
-    known = "that shop.ort was compiled from: kinds.onnx, a-net.onnx"
+    known = "that shop.ort was compiled from: kinds.onnx, models/a-net.onnx"
     with pytest.raises(errors.NoSuchFile) as raised:
         ort.InferenceSession("x/b.onnx")
     assert str(raised.value) == (
@@ -417,8 +448,8 @@ def test_threads(ort: ModuleType) -> None:
             asked.append(n)
 
     collection = ort.capi.onnxruntime_inference_collection
-    file = collection.FILES["a-net.onnx"]._replace(load=lambda: SimpleNamespace(Model=Model))
-    with patch.dict(collection.FILES, {"a-net.onnx": file}):
+    file = collection.FILES["models/a-net.onnx"]._replace(load=lambda: SimpleNamespace(Model=Model))
+    with patch.dict(collection.FILES, {"models/a-net.onnx": file}):
         for threads in (0, 3):
             options = ort.SessionOptions()
             options.intra_op_num_threads = threads

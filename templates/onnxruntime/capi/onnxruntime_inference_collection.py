@@ -65,14 +65,27 @@ def find_file(path_or_bytes: str | os.PathLike[str] | bytes) -> File:
         with open(path, "rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
     except (OSError, ValueError):
-        found = FILES.get(PurePath(path).name)
-        if found is None:
-            raise NoSuchFile.of(
-                f"Load model from {path} failed:Load model {path} failed. File doesn't exist, nor is it among those"
-                f" that {PACKAGE} was compiled from: {', '.join(FILES)}"
-            ) from None
-        return found
+        found = _of_name(PurePath(path).parts)
+        if len(found) == 1:
+            return FILES[found[0]]
+        problem = f"Load model from {path} failed:Load model {path} failed. File doesn't exist, "
+        if found:
+            raise NoSuchFile.of(f"{problem}and {PACKAGE} was compiled from {' and '.join(found)}") from None
+        compiled = f"nor is it among those that {PACKAGE} was compiled from: {', '.join(FILES)}"
+        raise NoSuchFile.of(problem + compiled) from None
     return _of_digest(digest, f"Load model from {path} failed:its bytes")
+
+
+def _of_name(parts: Sequence[str]) -> list[str]:
+    """Return the files of the same name; of several, those whose folders have the same names farthest up."""
+    found = {name: PurePath(name).parts[::-1] for name in FILES if parts}
+    for i, part in enumerate(reversed(parts)):
+        same = {name: own for name, own in found.items() if own[i : i + 1] == (part,)}
+        if not same:
+            return [*found] if i else []
+        found = same
+    whole = [name for name, own in found.items() if len(own) == len(parts)]
+    return whole or [*found]
 
 
 def _of_digest(digest: str, what: str) -> File:
