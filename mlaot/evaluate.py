@@ -70,7 +70,7 @@ def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str
 def _seen(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return how much of a text there is with the tokens that an entry reads, which are its one input; else nothing."""
     inputs = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
-    is_text = len(inputs) == 1 and arrays["place"].ndim == 0
+    is_text = len(inputs) == 1 and arrays["place"].ndim == 0 and arrays[inputs[0]].ndim == 1
     return {SEEN: int(arrays["place"]) + len(arrays[inputs[0]])} if is_text else {}
 
 

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 TOKENS, CONTEXT = 12, 10
 TABLE = np.random.default_rng(3).normal(0, 2, (TOKENS, TOKENS)).astype(np.float32)
 TABLE[5] = TABLE[5][::-1].round()  # some tokens are equally likely
-n, batch = mlaot.dim("n"), mlaot.dim("batch")
+n, batch, seen_ = mlaot.dim("n"), mlaot.dim("batch"), mlaot.dim("seen")
 
 
 def declared(*, slides: bool = False, ends: tuple[int, ...] = (), table: Array = TABLE) -> Any:
@@ -505,6 +505,14 @@ class TestDeclarations:
 
         with pytest.raises(MlaotError, match="Text: entry: the model has forward, got 'read'"):
             trace(net)
+
+    def test_a_dim_that_has_a_meaning(self) -> None:
+        @mlaot.model(text=mlaot.Text(8))
+        def wrong(x: mlaot.i64[seen_]) -> Any:
+            return mlaot.take(TABLE, x[-1], axis=0)
+
+        with pytest.raises(MlaotError, match="with a dim of another name than 'seen'"):
+            trace(wrong)
 
     def test_tokens_that_must_be_several(self) -> None:
         @mlaot.model(text=mlaot.Text(8))

@@ -59,7 +59,8 @@ class Text:
         """
         if not is_traced(tokens):
             return int(self.place.array) + len(tokens)
-        entry = needed().root.graph.name.replace("model", "forward")
+        name = needed().root.graph.name
+        entry = "forward" if name == "model" else name
         if entry != self.entry:
             raise MlaotError(f"Text.seen: expected a call in {self.entry}, which reads the text, got one in {entry}")
         return dim(SEEN)
@@ -85,17 +86,20 @@ class Text:
         if [(t.dtype, [isinstance(d, int) for d in t.shape]) for t in outputs] != [(f32, [True])]:
             got = ", ".join(map(str, outputs)) or "nothing"
             raise MlaotError(f"{who} return scores f32[tokens] of what may follow, and nothing else, got {got}")
+        count = str(inputs[0].shape[0])
+        if count == SEEN:
+            raise MlaotError(f"{who} take tokens mlaot.i64[n] with a dim of another name than {SEEN!r}")
         for read, seen in ((1, 1), (1, self.context), (self.context, self.context)):
-            values = {str(inputs[0].shape[0]): read, SEEN: seen}
+            values = {count: read, SEEN: seen}
             if bad := [extent for extent in conditions(graph) if substitute(extent, values) < 0]:
                 got = f"an extent that is negative there: {bad[0]}"
                 raise MlaotError(f"{who} read as few as 1 token and as many as {self.context}, got {got}")
-        count = int(str(outputs[0].shape[0]))
-        if self.ends and not 0 <= min(self.ends) <= max(self.ends) < count:
-            raise MlaotError(f"Text: ends: expected tokens from 0 to {count - 1}, got {list(self.ends)}")
+        tokens = int(str(outputs[0].shape[0]))
+        if self.ends and not 0 <= min(self.ends) <= max(self.ends) < tokens:
+            raise MlaotError(f"Text: ends: expected tokens from 0 to {tokens - 1}, got {list(self.ends)}")
         packed = b"" if self.tokenizer is None else pack(self.tokenizer)
         kept = [self._is_by_place(graph, name) for name in graph.writes if name not in ("place", "length", "text")]
-        return Generation(self.entry, self.context, count, self.slides, self.ends, packed, rereads=not all(kept))
+        return Generation(self.entry, self.context, tokens, self.slides, self.ends, packed, rereads=not all(kept))
 
     def _is_by_place(self, graph: Graph, name: str) -> bool:
         """Tell whether an entry writes rows of a buffer that has one for each place, and keeps the others."""
