@@ -70,9 +70,9 @@ def flat(path: Path, part: Any, name: str, depth: int = 0) -> Iterator[Part]:
         yield from flat(path, one, name, depth + 1)
 
 
-def known(found: Set) -> Set:
-    """Return those that the library's older tables have."""
-    result: Set = found & (np.frombuffer(unicode.later(), np.uint8) == 0)
+def known(found: Set, table: int = 1) -> Set:
+    """Return those that one of the library's older tables has, that of categories or of accents."""
+    result: Set = found & (np.frombuffer(unicode.later(), np.uint8) & table == 0)
     return result
 
 
@@ -158,7 +158,7 @@ class Shape:
         if kind == "Strip":
             return (Strip(bool(part.get("strip_left")), bool(part.get("strip_right"))),)
         if kind == "StripAccents":
-            return (Replace(patterns.of_set(known(category(("M",)))), ""),)
+            return (Replace(patterns.of_set(known(category(("M",)), 2)), ""),)
         if kind == "BertNormalizer":
             lower, accents = part.get("lowercase", True), part.get("strip_accents")
             flags = part.get("clean_text", True), part.get("handle_chinese_chars", True)

@@ -63,7 +63,10 @@ def categories() -> bytes:
 
 @cache
 def later() -> bytes:
-    """Return of each character whether the older tables of Hugging Face's library do not have it yet."""
+    """Return of each character which older tables of Hugging Face's library do not have it yet.
+
+    1: that of categories, 2: that of accents.
+    """
     return _values("later")
 
 

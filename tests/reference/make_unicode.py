@@ -52,21 +52,19 @@ def main() -> None:
     canonical = {code: [int(c, 16) for c in text.split()] for code, text in parts.items() if text and text[0] != "<"}
     kinds = {code: unicodedata.category(chr(code)) for code in CODES}
     names = sorted({*kinds.values()} - {"Cn"})
-    bert = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
-    cuts, strips, lower, wide, narrow = (
-        pre_tokenizers.Punctuation(),
-        normalizers.StripAccents(),
-        normalizers.Lowercase(),
-        normalizers.NFKD(),
-        normalizers.NFD(),
-    )
+    off = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), False)
+    cleans, accents = (normalizers.BertNormalizer(**{**off, name: True}) for name in ("clean_text", "strip_accents"))
+    cuts, strips, lower = pre_tokenizers.Punctuation(), normalizers.StripAccents(), normalizers.Lowercase()
+    wide, narrow = normalizers.NFKD(), normalizers.NFD()
 
-    def is_old(code: int) -> bool:
-        """Tell whether the tables of punctuation, marks and controls have a character."""
+    def later(code: int) -> int:
+        """Return 1 for what the library's categories do not have yet, and 2 for what ``StripAccents`` does not."""
         text, kind = f"a{chr(code)}", kinds[code]
         if kind[0] == "P":
-            return len(cuts.pre_tokenize_str(text)) > 1
-        return (strips if kind[0] == "M" else bert).normalize_str(text) == "a" or kind not in ("Mn", "Mc", "Me", "Cf")
+            return int(len(cuts.pre_tokenize_str(text)) == 1)
+        is_later = kind == "Cf" and cleans.normalize_str(text) != "a"
+        is_later |= kind == "Mn" and accents.normalize_str(text) != "a"
+        return is_later + 2 * (kind[0] == "M" and strips.normalize_str(text) != "a")
 
     def changed(one: Any, plain: Callable[[str], str]) -> dict[int, str]:
         found = {code: one.normalize_str(chr(code)) for code in CODES}
@@ -76,7 +74,7 @@ def main() -> None:
         "version": VERSION,
         "names": names,
         "categories": ranges(lambda c: names.index(kinds[c]) + 1 if kinds[c] in names else 0),
-        "later": ranges(lambda c: int(not is_old(c))),
+        "later": ranges(later),
         "combining": ranges(lambda c: unicodedata.combining(chr(c))),
         "decompositions": [number for code, of in canonical.items() for number in (code, of[0], (*of, 0)[1])],
         "not composed": [code for code in canonical if unicodedata.normalize("NFC", chr(code)) != chr(code)],
