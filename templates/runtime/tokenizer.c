@@ -57,18 +57,32 @@ static inline bool span_joins(int64_t behavior, bool last, bool matched)
     }
 }
 
+// Add the matches that a text begins with, each a part that nothing cuts any more, as most texts are cut; the end of
+// those that are found at once.
+static const char *add_matches(Encoding *e, Automaton a, const char *at, const char *end, bool *is_done)
+{
+    while (at < end && *is_done) {
+        bool is_far = false;
+        const char *next = quick_end(&a, at, end, &is_far);
+        if (next == at || is_far) {
+            break;
+        }
+        *is_done = add_part(e, at, next);
+        at = next;
+    }
+    return at;
+}
+
 static bool add_spans(Encoding *e, ptrdiff_t step, const char *at, const char *end, bool first)
 {
     const TokenizerStep *cut = &e->t->steps[step];
     const int64_t behavior = cut->flags & 7;
-    TextSearch search = search_of(e->t->parts + cut->place, at, end);
-    TextSpan span = {at, at, false}, part = span;
     bool is_done = true;
     if (behavior == CUT_ISOLATED && step + 1 == e->t->step_count && (e->t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
-        while (is_done && next_span(&search, &span)) {  // as most texts are cut
-            is_done = add_part(e, span.begin, span.end);
-        }
+        at = add_matches(e, automaton_view(e->t->parts + cut->place), at, end, &is_done);
     }
+    TextSearch search = search_of(e->t->parts + cut->place, at, end);
+    TextSpan span = {at, at, false}, part = span;
     while (is_done && next_span(&search, &span)) {
         span.matched ^= (cut->flags & CUT_INVERTED) != 0;
         if (part.begin < part.end && !span_joins(behavior, part.matched, span.matched)) {
@@ -146,7 +160,7 @@ static bool add_parts(Encoding *e, const char *text, ptrdiff_t bytes, bool speci
     const Tokenizer *t = e->t;
     const TrieNode *added = later ? t->added_later : t->added;
     const char *at = text, *end = text + bytes, *begin = text;
-    while (added != NULL && at < end) {
+    while (added != NULL && (at = trie_skip(added, at, end)) < end) {
         uint32_t token = 0;
         const ptrdiff_t size = trie_longest(added, at, end, &token);
         const char *stop = at + size;

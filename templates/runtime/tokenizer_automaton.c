@@ -38,6 +38,23 @@ static inline uint32_t class_of(const Automaton *a, const char *at, const char *
     return a->classes[256 * a->pages[code >> 8] + (code & 255)];
 }
 
+// The end of the match that begins here; the place itself where none does. `is_far`: much more was looked at.
+static inline const char *quick_end(const Automaton *a, const char *at, const char *end, bool *is_far)
+{
+    const char *found = at, *next = at;
+    uint32_t row = a->width;
+    for (ptrdiff_t size; row != 0 && next < end; next += size) {
+        const uint32_t entry = a->table[row + class_of(a, next, end, &size)];
+        found = (entry & 1) != 0 ? next : found;
+        row = entry >> 1;
+    }
+    if (row != 0 && (a->table[row + a->width - 1] & 1) != 0) {
+        return end;
+    }
+    *is_far = next - found > LONG_SEARCH;
+    return found;
+}
+
 // A search through a part. Once it has gone far in vain, `vain` has the row at each place that no match followed, so
 // that it never goes there again.
 typedef struct {
@@ -48,6 +65,7 @@ typedef struct {
     bool is_short;  // of memory
 } TextSearch;
 
+// What is noted before the end of a match is never asked for, as all searches after it begin there.
 static const char *careful_end(TextSearch *s, const char *at)
 {
     const char *found = at, *next = at;
@@ -62,29 +80,16 @@ static const char *careful_end(TextSearch *s, const char *at)
             break;
         }
     }
-    memset(s->vain + (at - s->begin), 0, (size_t)(found - at + 1) * sizeof *s->vain);
     return found;
 }
 
 // The end of the match that begins here; the place itself where none does.
 static inline const char *match_end(TextSearch *s, const char *at)
 {
-    if (s->vain != NULL) {
-        return careful_end(s, at);
-    }
-    const char *found = at, *next = at, *end = s->end;
-    const uint32_t *table = s->a.table;
-    uint32_t row = s->a.width;
-    for (ptrdiff_t size; row != 0 && next < end; next += size) {
-        const uint32_t entry = table[row + class_of(&s->a, next, end, &size)];
-        found = (entry & 1) != 0 ? next : found;
-        row = entry >> 1;
-    }
-    if (row != 0 && (table[row + s->a.width - 1] & 1) != 0) {
-        return end;
-    }
-    if (next - found > LONG_SEARCH) {
-        s->vain = calloc((size_t)(end - s->begin + 1), sizeof *s->vain);
+    bool is_far = false;
+    const char *found = s->vain == NULL ? quick_end(&s->a, at, s->end, &is_far) : careful_end(s, at);
+    if (is_far) {
+        s->vain = calloc((size_t)(s->end - s->begin + 1), sizeof *s->vain);
         s->is_short = s->vain == NULL;
         return s->is_short ? found : careful_end(s, at);
     }

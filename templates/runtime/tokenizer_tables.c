@@ -183,6 +183,16 @@ static inline uint32_t trie_child(const TrieNode *trie, uint32_t node, char byte
     return (trie[child].link & 511) == label ? child : TOKENIZER_NONE;
 }
 
+// The first place from here on where a key may begin.
+static inline const char *trie_skip(const TrieNode *trie, const char *at, const char *end)
+{
+    const TrieNode *children = trie + (trie[0].link >> 9);
+    while (at < end && (children[(unsigned char)*at].link & 511) != (unsigned char)*at) {
+        at++;
+    }
+    return at;
+}
+
 // The longest key below a node that a text begins with: its size, and its value; 0 without one.
 static inline ptrdiff_t trie_below(const TrieNode *trie, uint32_t node, const char *at, const char *end,
                                    uint32_t *value)
