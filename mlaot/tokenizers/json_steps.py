@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from pathlib import Path
 from string import punctuation
 from typing import Any
@@ -21,7 +22,7 @@ from mlaot.tokenizers.steps import BEHAVIORS, MARK, Change, Cut, Form, Map, Pref
 
 Part = Mapping[str, Any]
 BLANK = {"String": " "}
-MAX_PARTS, MAX_DEPTH = 12, 8
+MAX_PARTS, MAX_DEPTH, MAX_GROWTH = 12, 8, 1 << 12
 # What the normalizer of BERT takes for Chinese.
 CHINESE = (
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2A6E0), (0x2A700, 0x2B820)),
@@ -125,6 +126,13 @@ def _form(name: str) -> tuple[Change, ...]:
     return (wide, form) if "K" in name else (form,)
 
 
+def _growth(change: Change) -> int:
+    """Return how many times as long as it is a change may make a text, at most."""
+    if isinstance(change, Map):
+        return max(map(len, change.of.values()), default=1)
+    return max(1, len(change.before + change.after)) + change.keeps if isinstance(change, Replace) else 1
+
+
 @dataclass
 class Shape:
     """What the normalizer and the pre-tokenizer of a file come to."""
@@ -146,6 +154,8 @@ class Shape:
             prefixes = marks and prefix in last
             parts = parts[: len(parts) - marks - prefixes]
         changes = [change for one in parts for change in self._changes(one)]
+        if prod(map(_growth, changes)) > MAX_GROWTH:
+            raise refuse(self.path, "normalizer", part, f"one that makes a text at most {MAX_GROWTH} times as long")
         self.marks = marks
         self.normalizer = Normalizer(changes=(*changes,), prefixes=prefixes, marks=marks)
 

@@ -28,7 +28,7 @@ O200K = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 PATTERNS = {"gpt2": GPT2, "llama3": LLAMA3, "qwen2": QWEN2, "cl100k": CL100K, "o200k": O200K}
-MAX_STATES, MAX_CLASSES, MAX_TABLE = 1 << 12, 250, 1 << 16
+MAX_STATES, MAX_CLASSES, MAX_TABLE = 1 << 11, 250, 1 << 17
 State = tuple[str, int, int]  # ("set", which, next), ("next", which, next), ("either", first, second), ("match", 0, 0)
 
 
@@ -125,6 +125,7 @@ def automaton(node: Node) -> Automaton:
     has = [*members, [or_end for _, or_end in machine.sets]]  # of each class, and of the end
     states, known, rows = machine.states, {(): 0, (begin,): 1}, list[list[int]]()
     waiting: list[tuple[int, ...]] = [(), (begin,)]
+    size = 1  # of all rows' states together
     while len(rows) < len(waiting):
         row = list[int]()
         for column in range(width):
@@ -134,9 +135,10 @@ def automaton(node: Node) -> Automaton:
             if after not in known:
                 known[after] = len(waiting)
                 waiting.append(after)
+                size += len(after)
             row.append(2 * width * known[after] + matched)
         rows.append(row)
-        if len(waiting) * width > MAX_TABLE:
+        if size * width > MAX_TABLE:
             raise PatternError("more than can be matched fast")
     pages = dict[bytes, int]()
     numbers = tuple(pages.setdefault(kinds[i : i + PAGE], len(pages)) for i in range(0, len(kinds), PAGE))

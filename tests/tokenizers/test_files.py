@@ -166,6 +166,17 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("json gpt2", _set("pre_tokenizer", {"type": "Metaspace", "replacement": "_"}), "Metaspace with '\u2581'"),
     ("json gpt2", _set("decoder", {"type": "Strip", "content": " ", "start": 1}), "decoder: expected ByteLevel, "),
     ("json gpt2", _set("decoder", {"type": "Replace", "pattern": {"Regex": "x"}}), "decoder: expected ByteLevel, "),
+    (
+        "json gpt2",
+        _set(
+            "normalizer",
+            {
+                "type": "Sequence",
+                "normalizers": 2 * [{"type": "Replace", "pattern": {"Regex": "."}, "content": 99 * "a"}],
+            },
+        ),
+        "expected one that makes a text at most 4096 times as long, got",
+    ),
     ("json gpt2", _set("normalizer", {"type": "Prepend", "prepend": "\ud800"}), "a step: expected Unicode text"),
     ("json gpt2", _set("post_processor", {"type": "BertProcessing", "cls": 3}), "post_processor: expected ByteLevel"),
     ("json unigram", _set("pre_tokenizer", {"type": "ByteLevel"}), "pre_tokenizer: expected another one of a unigram"),
