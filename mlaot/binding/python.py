@@ -45,7 +45,7 @@ from mlaot.schedule.machine import whole_lines
 
 BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
 # The tables of characters that a packed tokenizer has itself.
-UNICODE = ("classes", "combining", "decompositions", "compositions")
+UNICODE = ("combining", "decompositions", "compositions")
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {
     "set_input": "_set_input",

@@ -64,7 +64,7 @@ def _of_pieces(path: Path, said: GgufTokenizer, types: list[int]) -> Tokenizer:
     scores = said.scores or [0.0] * len(said.tokens)
     rows = zip(said.tokens, scores, types, strict=True)
     pieces = [sentencepiece.Piece(text.encode(), score, kind) for text, score, kind in rows]
-    normalizer = Normalizer(prefix="" if said.adds_space is False else "always", marks=True)
+    normalizer = Normalizer(prefixes=said.adds_space is not False, marks=True)
     falls_back = sentencepiece.BYTE in types
     return sentencepiece.of_pieces(path, pieces, normalizer, merges=True, falls_back=falls_back)
 

@@ -1,6 +1,7 @@
 """Tokenizers that people have: ``load(path)`` reads one, ``encode`` and ``decode`` use it, ``pack`` makes it C's.
 
-Characters, bytes, byte-level BPE (GPT-2, Llama 3, Qwen), BPE and unigram of SentencePiece, and llama2.c's files.
+Characters, bytes, BPE, unigram and WordPiece of Hugging Face's files, SentencePiece's models, tiktoken's ranks, and
+llama2.c's files. A text goes through steps (``steps``), whose patterns are tables (``patterns``), to its tokens.
 """
 
 from mlaot.tokenizers.files import load as load

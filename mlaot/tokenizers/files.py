@@ -10,7 +10,7 @@ from typing import Any
 
 from mlaot.checked_json import MAX_BYTES, read_json
 from mlaot.errors import MlaotError
-from mlaot.tokenizers.hugging_face import read_tokenizer_json, read_vocabulary
+from mlaot.tokenizers.hugging_face import read_tokenizer_json, read_vocabulary, read_word_list
 from mlaot.tokenizers.llama2c import read_tokenizer_bin
 from mlaot.tokenizers.ranks import read_ranks
 from mlaot.tokenizers.sentencepiece import read_model
@@ -18,7 +18,13 @@ from mlaot.tokenizers.tokenizer import Tokenizer
 
 SETTINGS = ("tokenizer_config.json", "generation_config.json", "config.json")
 BESIDE = ("merges.txt", *SETTINGS)  # what is read, too, if it is there
-NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.bin")  # of a folder's file, the first one
+NAMES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer.bin",
+)  # of a folder's file, the first one
 
 
 def load(path: Path | str) -> Tokenizer:
@@ -38,6 +44,10 @@ def load(path: Path | str) -> Tokenizer:
 def _read(path: Path) -> Tokenizer:
     if path.suffix == ".json":
         return read_vocabulary(path) if path.name == "vocab.json" else read_tokenizer_json(path)
+    if path.name == "vocab.txt":
+        settings = path.with_name(SETTINGS[0])
+        said = read_json(settings, dict, str(settings)) if settings.is_file() else {}
+        return read_word_list(path, said.get("do_lower_case") is not False)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

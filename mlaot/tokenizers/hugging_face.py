@@ -1,38 +1,25 @@
-"""A ``tokenizer.json`` of Hugging Face's library, and the older ``vocab.json`` with ``merges.txt``: BPE and unigram."""
+"""A ``tokenizer.json`` of Hugging Face's library, and the older ``vocab.json`` and ``vocab.txt``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mlaot.checked_json import read_json
+from mlaot.checked_json import MAX_BYTES, read_json
 from mlaot.errors import MlaotError
-from mlaot.tokenizers import charsmap, patterns
+from mlaot.tokenizers.json_decoder import Decoder, read_decoder
+from mlaot.tokenizers.json_steps import Part, Shape, byte_of, flat, refuse, utf8, word_characters
 from mlaot.tokenizers.merging import Pair
-from mlaot.tokenizers.normalizer import MARK, Normalizer
-from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer
+from mlaot.tokenizers.steps import MARK
+from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer, dropped
 
-Part = Mapping[str, Any]
 SHAPE = {"model": {"type?": str}, "added_tokens?": [{"id": int, "content": str}]}
-BLANK = {"String": " "}
 UNKNOWN_PENALTY = 10.0
-
-
-@cache
-def byte_of() -> dict[str, int]:
-    """Return the bytes that the characters of byte-level vocabularies stand for: itself where it can be printed."""
-    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printed]
-    return {chr(b): b for b in printed} | {chr(0x100 + i): b for i, b in enumerate(others)}
-
-
-def refuse(path: Path, what: str, got: object, supported: str) -> MlaotError:
-    """Return the error of a part of a tokenizer that is not known here."""
-    return MlaotError(f"{path}: {what}: expected {supported}, got {str(got)[:200]}")
+FLAGS = {"left": "lstrip", "right": "rstrip", "alone": "single_word"}
+BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 def read_tokenizer_json(path: Path) -> Tokenizer:
@@ -43,20 +30,26 @@ def read_tokenizer_json(path: Path) -> Tokenizer:
 def of_content(path: Path, content: Part) -> Tokenizer:
     """Return the tokenizer of what a ``tokenizer.json`` has; errors name the ``path`` that it is from."""
     model = content["model"]
-    kind = model.get("type") or ("BPE" if "merges" in model else "Unigram" if "unk_id" in model else "")
-    if kind not in ("BPE", "Unigram"):
-        raise refuse(path, "model.type", kind, "BPE or Unigram")
-    shape = _Shape(path)
-    shape.normalize(content.get("normalizer"))
+    kind = model.get("type") or _kind(model)
+    if kind not in READERS:
+        raise refuse(path, "model.type", kind, ", ".join(READERS))
+    shape = Shape(path)
+    cuts = [*flat(path, content.get("pre_tokenizer"), "pretokenizers")]
+    shape.normalize(content.get("normalizer"), not any(part.get("type") == "ByteLevel" for part in cuts))
     shape.pre_tokenize(content.get("pre_tokenizer"))
-    drops = _drops_space(content.get("decoder"), shape)
-    vocabulary = _vocabulary(path, model, kind)
-    found = (
-        _read_bpe(path, model, vocabulary, shape) if kind == "BPE" else _read_unigram(path, model, vocabulary, shape)
-    )
-    found = with_added(path, found, content.get("added_tokens") or [])
-    begin = _begin(path, content.get("post_processor"), len(found.tokens))
-    return replace(found, begin=begin, drops_space=drops)
+    decoder = read_decoder(path, content, shape)
+    found = READERS[kind](path, model, _vocabulary(path, model, kind), shape, decoder)
+    found = replace(found, normalizer=shape.normalizer, cuts=shape.cuts, drops_space=decoder.drops_space)
+    found = with_added(path, found, content.get("added_tokens") or [], decoder)
+    begin, end = _template(path, content.get("post_processor"), len(found.tokens))
+    return replace(found, begin=begin, end=end)
+
+
+def _kind(model: Part) -> str:
+    """Return the kind of a model whose file does not name it."""
+    if "merges" in model:
+        return "BPE"
+    return "Unigram" if "unk_id" in model else "WordPiece" if "continuing_subword_prefix" in model else ""
 
 
 def read_vocabulary(path: Path) -> Tokenizer:
@@ -68,107 +61,44 @@ def read_vocabulary(path: Path) -> Tokenizer:
     except (OSError, UnicodeDecodeError) as error:
         raise MlaotError(f"cannot read {merges}: {error}") from None
     rows = [line for line in lines if line and not line.startswith("#version")]
-    shape = _Shape(path)
-    shape.pre_tokenize({"type": "ByteLevel"})
-    found = _read_bpe(path, {"merges": rows}, vocabulary, shape)
     name = "<|endoftext|>"
-    named = [{"id": vocabulary[name], "content": name, "special": True}] if name in vocabulary else []
-    return with_added(path, found, named)
+    content = {
+        "model": {"type": "BPE", "merges": rows, "vocab": vocabulary},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "decoder": {"type": "ByteLevel"},
+        "added_tokens": [{"id": vocabulary[name], "content": name, "special": True}] if name in vocabulary else [],
+    }
+    return of_content(path, content)
 
 
-@dataclass
-class _Shape:
-    """What the normalizer and the pre-tokenizer of a file come to."""
-
-    path: Path
-    normalizer: Normalizer = field(default_factory=Normalizer)
-    byte_level: bool = False
-    pattern: str = ""
-    splits_words: bool = False
-
-    def normalize(self, part: Part | None) -> None:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if part is None:
-            return
-        if kind == "Sequence":
-            for one in _parts(self.path, part, "normalizers"):
-                self.normalize(one)
-        elif kind == "NFC":
-            self.normalizer = replace(self.normalizer, composes=True)
-        elif kind == "Prepend" and part.get("prepend") == MARK and not self.normalizer.prefix:
-            self.normalizer = replace(self.normalizer, prefix="always")
-        elif kind == "Replace" and part.get("pattern") == BLANK and part.get("content") == MARK:
-            self.normalizer = replace(self.normalizer, marks=True)
-        elif kind == "Precompiled" and isinstance(part.get("precompiled_charsmap"), str):
-            self.normalizer = replace(
-                self.normalizer, charsmap=charsmap.from_base64(self.path, part["precompiled_charsmap"])
-            )
-        else:
-            supported = f"Sequence, NFC, Prepend of {MARK!r}, Replace of ' ' by {MARK!r}, Precompiled"
-            raise refuse(self.path, "normalizer", part, supported)
-
-    def pre_tokenize(self, part: Part | None) -> None:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if part is None:
-            return
-        if kind == "Sequence":
-            for one in _parts(self.path, part, "pretokenizers"):
-                self.pre_tokenize(one)
-        elif kind == "ByteLevel" and not self.byte_level:
-            self.byte_level = True
-            if part.get("use_regex", True):
-                self._match(patterns.GPT2)
-            if part.get("add_prefix_space"):
-                self.normalizer = replace(self.normalizer, prefix="unless space")
-        elif kind == "Split" and part.get("behavior") == "Isolated" and not part.get("invert") and not self.byte_level:
-            self._match((part.get("pattern") or {}).get("Regex", ""))
-        elif kind == "Split" and part.get("pattern") == BLANK and self.normalizer.marks:
-            pass  # there are no spaces left
-        elif kind == "WhitespaceSplit":
-            self.normalizer = replace(self.normalizer, words=True)
-        elif kind == "Metaspace" and part.get("replacement") == MARK:
-            scheme = part.get("prepend_scheme", "always") if part.get("add_prefix_space", True) else "never"
-            if scheme not in ("always", "first", "never"):
-                raise refuse(self.path, "prepend_scheme", scheme, "always, first or never")
-            first = scheme == "first"
-            prefix = "" if scheme == "never" else "unless space"
-            self.normalizer = replace(self.normalizer, marks=True, prefix=prefix, prefixes_first=first)
-            self.splits_words = part.get("split", True) is not False
-        else:
-            supported = "Sequence, ByteLevel, Split by a known pattern, Metaspace, WhitespaceSplit before Metaspace"
-            raise refuse(self.path, "pre_tokenizer", part, supported)
-
-    def _match(self, text: object) -> None:
-        name = patterns.named(text) if isinstance(text, str) else ""
-        if not name or self.pattern:
-            raise refuse(self.path, "pattern", repr(text), f"one of {', '.join(map(repr, patterns.PATTERNS.values()))}")
-        self.pattern = name
-
-
-def _parts(path: Path, part: Part, name: str) -> list[Part]:
-    found = part.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, dict) and one.get("type") != "Sequence" for one in found):
-        raise refuse(path, name, found, "a list of objects, not nested")
-    return found
-
-
-def _drops_space(part: Any, shape: _Shape) -> bool:
-    """Tell whether the decoder drops a text's first space; others that are known do what every token's bytes say."""
-    listed = part.get("decoders") if isinstance(part, dict) and part.get("type") == "Sequence" else [part]
-    if not isinstance(listed, list):
-        raise refuse(
-            shape.path, "decoder", part, "ByteLevel, Metaspace, or a Sequence of Replace, ByteFallback and Strip"
-        )
-    kinds = {one.get("type"): one for one in listed if isinstance(one, dict)}
-    if unknown := kinds.keys() - {"ByteLevel", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"}:
-        raise refuse(shape.path, "decoder", unknown.pop(), "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip")
-    strips = kinds.get("Strip", {}).get("start") == 1
-    return strips or ("Metaspace" in kinds and bool(shape.normalizer.prefix))
+def read_word_list(path: Path, lower: bool) -> Tokenizer:
+    """Return the tokenizer of a ``vocab.txt``, BERT's: a token in each line. ``lower``: all letters become small."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            lines = file.read(MAX_BYTES + 1).split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MlaotError(f"cannot read {path}: {error}") from None
+    names = [line.rstrip("\r") for line in lines[: -1 if not lines[-1] else None]]
+    vocabulary = {name: i for i, name in enumerate(names)}
+    if not {"[CLS]", "[SEP]", "[UNK]"} <= vocabulary.keys():
+        raise refuse(path, "the tokens", f"{len(vocabulary)} others", "[CLS], [SEP] and [UNK] among them")
+    content = {
+        "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
+        "normalizer": {"type": "BertNormalizer", "lowercase": lower},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "post_processor": {
+            "type": "BertProcessing",
+            **{n: [f"[{n}]".upper(), vocabulary[f"[{n.upper()}]"]] for n in ("sep", "cls")},
+        },
+        "added_tokens": [{"id": i, "content": name, "special": True} for name, i in vocabulary.items() if name in BERT],
+    }
+    return of_content(path, content)
 
 
 def _vocabulary(path: Path, model: Part, kind: str) -> dict[str, int]:
     found = model.get("vocab")
-    if kind == "BPE" and isinstance(found, dict) and all(type(i) is int for i in found.values()):
+    if kind != "Unigram" and isinstance(found, dict) and all(type(i) is int for i in found.values()):
         return found
     if kind == "Unigram" and isinstance(found, list):
         rows = [row[0] for row in found if isinstance(row, list) and len(row) == 2 and isinstance(row[0], str)]
@@ -193,20 +123,6 @@ def placed(path: Path, vocabulary: Mapping[str, int]) -> list[str | None]:
     return found
 
 
-def _utf8(path: Path, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise MlaotError(f"{path}: the token {text[:40]!r} is no Unicode text") from None
-
-
-def _spelled(path: Path, token: str, shape: _Shape) -> bytes:
-    """Return the bytes that a token adds to a text."""
-    if shape.byte_level and all(c in byte_of() for c in token):
-        return bytes(byte_of()[c] for c in token)
-    return _utf8(path, token.replace(MARK, " ") if shape.normalizer.marks else token)
-
-
 def _bytes_of_characters(path: Path, model: Part, vocabulary: Mapping[str, int]) -> tuple[int, ...]:
     names = [f"<0x{byte:02X}>" for byte in range(256)]
     if not model.get("byte_fallback"):
@@ -216,49 +132,55 @@ def _bytes_of_characters(path: Path, model: Part, vocabulary: Mapping[str, int])
     return tuple(vocabulary[name] for name in names)
 
 
-def _found(path: Path, vocabulary: Mapping[str, int], shape: _Shape) -> tuple[list[bytes], dict[bytes, int]]:
-    """Return the bytes of all tokens, and those that may be found in a text."""
-    names = placed(path, vocabulary)
-    tokens = [b"" if name is None else _spelled(path, name, shape) for name in names]
-    pieces = dict[bytes, int]()
-    for i, (name, token) in enumerate(zip(names, tokens, strict=True)):
-        spaced = shape.normalizer.marks and name is not None and " " in name  # no text has spaces any more
-        foreign = shape.byte_level and name is not None and not all(c in byte_of() for c in name)
-        if token and not spaced and not foreign:
-            pieces[token] = i
-    return tokens, pieces
+def _found(path: Path, vocabulary: Mapping[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
+    """Return the tokens of a vocabulary, and those that may be found in a text."""
+    names, opening = placed(path, vocabulary), dict[int, bytes]()
+    tokens, pieces = list[bytes](), dict[bytes, int]()
+    for i, name in enumerate(names):
+        spelled, first = (b"", b"") if name is None else decoder.piece(name)
+        tokens.append(spelled)
+        opening[i] = first
+        if not name:
+            continue
+        if shape.byte_level:
+            if all(c in byte_of() for c in name):
+                pieces[bytes(byte_of()[c] for c in name)] = i
+        elif not (shape.marks and " " in name):  # no text has spaces any more
+            pieces[utf8(path, name.replace(MARK, " ") if shape.marks else name)] = i
+    return Tokenizer("bpe", (*tokens,), pieces, byte_level=shape.byte_level, opening=opening)
 
 
-def _read_bpe(path: Path, model: Part, vocabulary: dict[str, int], shape: _Shape) -> Tokenizer:
+def _read_bpe(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
             raise refuse(path, f"model.{name}", model[name], "nothing")
-    if (shape.splits_words or shape.pattern) and not shape.byte_level:
-        raise refuse(
-            path, "pre_tokenizer", "one that cuts a text into words", "ByteLevel, or none of a BPE of characters"
-        )
-    tokens, pieces = _found(path, vocabulary, shape)
+    found = _found(path, vocabulary, shape, decoder)
     fallback = () if shape.byte_level else _bytes_of_characters(path, model, vocabulary)
     unknown = model.get("unk_token")
     if unknown is not None and (not isinstance(unknown, str) or unknown not in vocabulary):
         raise refuse(path, "model.unk_token", unknown, "a token")
-    for token in fallback:
-        if pieces.get(tokens[token]) == token:
-            del pieces[tokens[token]]
-        tokens[token] = bytes([fallback.index(token)])
-    return Tokenizer(
-        "bpe",
-        tuple(tokens),
-        pieces,
+    return replace(
+        found,
         pairs=_pairs(path, model.get("merges"), vocabulary),
-        byte_level=shape.byte_level,
-        byte_tokens=tuple(pieces.get(bytes([b]), -1) for b in range(256)) if shape.byte_level else fallback,
+        byte_tokens=tuple(found.pieces.get(bytes([b]), -1) for b in range(256)) if shape.byte_level else fallback,
         unknown=-1 if unknown is None or shape.byte_level else vocabulary[unknown],
         fuses_unknown=bool(model.get("fuse_unk")),
         whole=bool(model.get("ignore_merges")),
-        pattern=shape.pattern,
-        normalizer=shape.normalizer,
     )
+
+
+def _read_word_pieces(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
+    if shape.byte_level:
+        raise refuse(path, "pre_tokenizer", "ByteLevel", "another one of WordPiece")
+    prefix, longest = model.get("continuing_subword_prefix", "##"), model.get("max_input_chars_per_word", 100)
+    if not isinstance(prefix, str) or type(longest) is not int or not 0 <= longest <= MAX_TOKEN_BYTES:
+        raise refuse(path, "model", (prefix, longest), "a continuing_subword_prefix and a max_input_chars_per_word")
+    unknown = model.get("unk_token", "[UNK]")
+    if not isinstance(unknown, str) or unknown not in vocabulary:
+        raise refuse(path, "model.unk_token", unknown, "a token")
+    found, spelled = _found(path, vocabulary, shape, decoder), utf8(path, prefix)
+    continuing = {p[len(spelled) :]: i for p, i in found.pieces.items() if p.startswith(spelled) and p != spelled}
+    return replace(found, kind="wordpiece", continuing=continuing, longest_word=longest, unknown=vocabulary[unknown])
 
 
 def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int]) -> dict[Pair, tuple[int, int]]:
@@ -277,31 +199,27 @@ def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int]) -> dict[Pair,
     return pairs
 
 
-def _read_unigram(path: Path, model: Part, vocabulary: dict[str, int], shape: _Shape) -> Tokenizer:
-    if shape.byte_level or shape.pattern:
-        raise refuse(path, "pre_tokenizer", "ByteLevel or Split", "Metaspace for a unigram model")
+def _read_unigram(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
+    if shape.byte_level:
+        raise refuse(path, "pre_tokenizer", "ByteLevel", "another one of a unigram model")
     numbers = [row[1] for row in model["vocab"]]
     if not all(isinstance(s, int | float) and not isinstance(s, bool) and abs(s) < 1e30 for s in numbers):
         raise MlaotError(f"{path}: model.vocab: expected a number as each piece's score")
     scores, unknown = [*map(as_read, numbers)], model.get("unk_id")
     if type(unknown) is not int or not 0 <= unknown < len(scores):
         raise refuse(path, "model.unk_id", unknown, "the id of a piece")
-    tokens, pieces = _found(path, vocabulary, shape)
-    fallback = _bytes_of_characters(path, model, vocabulary)
-    for byte, token in enumerate(fallback):
-        tokens[token] = bytes([byte])
-    return Tokenizer(
-        "unigram",
-        tuple(tokens),
-        pieces,
+    return replace(
+        _found(path, vocabulary, shape, decoder),
+        kind="unigram",
         scores=tuple(scores),
-        byte_tokens=fallback,
+        byte_tokens=_bytes_of_characters(path, model, vocabulary),
         unknown=unknown,
         unknown_score=min(scores) - UNKNOWN_PENALTY,
         fuses_unknown=True,
-        splits_words=shape.splits_words,
-        normalizer=shape.normalizer,
     )
+
+
+READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_pieces}
 
 
 def as_read(score: float) -> float:
@@ -314,43 +232,55 @@ def as_read(score: float) -> float:
     return (-1 if sign else 1) * (value * power if int(exponent) > 0 else value / power)
 
 
-def with_added(path: Path, found: Tokenizer, rows: Sequence[Part]) -> Tokenizer:
+def with_added(path: Path, found: Tokenizer, rows: Sequence[Part], decoder: Decoder) -> Tokenizer:
     """Return a tokenizer with added tokens; those that are special add nothing to a text."""
-    tokens, added, special = [*found.tokens], dict[bytes, int](), set[int]()
+    tokens, opening, special = [*found.tokens], {**found.opening}, set[int]()
+    added, later, flagged = dict[bytes, int](), dict[bytes, int](), {name: set[int]() for name in FLAGS}
     for row in rows:
-        i, name, text = row["id"], row["content"], _utf8(path, row["content"])
+        i, name, text = row["id"], row["content"], utf8(path, row["content"])
         if not 0 <= i < min(MAX_TOKENS, 4 * len(found.tokens) + 4096):
             raise MlaotError(f"{path}: the id {i} of the added token {name!r} is far from those of others")
-        if any(row.get(flag) for flag in ("single_word", "lstrip", "rstrip")):
-            raise refuse(path, f"the added token {name!r}", row, "none of single_word, lstrip and rstrip")
-        if row.get("normalized") and found.normalizer.apply(name) != name:
-            raise refuse(
-                path, f"the added token {name!r}", "normalized text", "one that the normalizer leaves as it is"
-            )
         tokens += [b""] * (i + 1 - len(tokens))
         if text in added or not 0 < len(text) <= MAX_TOKEN_BYTES:
             raise MlaotError(f"{path}: the added token {name[:40]!r} is empty, too long, or there twice")
-        added[text] = i
-        tokens[i] = tokens[i] or (text.replace(MARK.encode(), b" ") if found.normalizer.marks else text)
-        if row.get("special"):
-            special.add(i)
-    return replace(found, tokens=tuple(tokens), added=added, special=frozenset(special), silent=frozenset(special))
+        if not row.get("normalized"):
+            added[text] = i
+        elif changed := found.normalizer.apply(name):
+            later.setdefault(changed.encode(), i)
+            name, given = changed.replace(" ", MARK) if found.normalizer.marks else changed, name
+            tokens[i] = tokens[i] if name == given else b""  # its text is the normalized one, too
+        for flag, spelled in FLAGS.items():
+            flagged[flag] |= {i} if row.get(spelled) else set()
+        if not tokens[i]:
+            tokens[i], opening[i] = decoder.piece(name)
+        special |= {i} if row.get("special") else set()
+    flags: dict[str, Any] = {name: frozenset(ids) for name, ids in flagged.items()}
+    words = word_characters() if flagged["alone"] else None
+    opening = {i: first for i, first in opening.items() if first != dropped(tokens[i], decoder.drops_space)}
+    found = replace(found, **flags, tokens=tuple(tokens), added=added, added_later=later, opening=opening)
+    return replace(found, special=frozenset(special), silent=frozenset(special), words=words)
 
 
-def _begin(path: Path, part: Any, count: int) -> tuple[int, ...]:
-    """Return the tokens that a template puts in front of a text."""
-    listed = part.get("processors") if isinstance(part, dict) and part.get("type") == "Sequence" else [part]
-    begin: list[int] = []
-    for one in listed if isinstance(listed, list) else ():
-        if not isinstance(one, dict) or one.get("type") != "TemplateProcessing":
-            continue
+def _template(path: Path, part: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tokens that a post-processor puts in front of a text, and those behind it."""
+    found: tuple[list[int], list[int]] = [], []
+    for one in flat(path, part, "processors"):
         try:
-            for piece in one["single"]:
-                if "Sequence" in piece:
-                    break
-                begin += one["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
-        except (KeyError, TypeError, AttributeError):
-            raise refuse(path, "post_processor", part, "a TemplateProcessing with its special tokens") from None
-    if not all(type(i) is int and 0 <= i < count for i in begin):
-        raise refuse(path, "post_processor", begin, "tokens of the vocabulary")
-    return tuple(begin)
+            if one.get("type") in ("BertProcessing", "RobertaProcessing"):
+                found[0].append(one["cls"][1])
+                found[1].append(one["sep"][1])
+            elif one.get("type") == "TemplateProcessing":
+                behind = 0
+                for piece in one["single"]:
+                    if "Sequence" in piece:
+                        behind = 1
+                    else:
+                        found[behind].extend(one["special_tokens"][piece["SpecialToken"]["id"]]["ids"])
+            elif one.get("type") != "ByteLevel":
+                raise KeyError
+        except (KeyError, IndexError, TypeError, AttributeError):
+            supported = "ByteLevel, BertProcessing, RobertaProcessing, or TemplateProcessing with its special tokens"
+            raise refuse(path, "post_processor", one, supported) from None
+    if not all(type(i) is int and 0 <= i < count for of in found for i in of):
+        raise refuse(path, "post_processor", found, "tokens of the vocabulary")
+    return tuple(found[0]), tuple(found[1])

@@ -44,7 +44,7 @@ def read_tokenizer_bin(path: Path, data: bytes) -> Tokenizer:
         pieces,
         byte_tokens=tuple(range(BYTES, BYTES + 256)),
         unknown=UNKNOWN,
-        normalizer=Normalizer(prefix="always"),
+        normalizer=Normalizer(prefixes=True),
         added={b"<s>": BEGIN, b"</s>": END},
         special=frozenset({BEGIN, END}),
         silent=frozenset({UNKNOWN, BEGIN, END}),

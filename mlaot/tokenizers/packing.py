@@ -7,28 +7,33 @@ how many bytes it has. Tables begin at multiples of 8. ``templates/runtime/token
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mlaot.tokenizers import patterns, unicode
+from mlaot.tokenizers import unicode
+from mlaot.tokenizers.automaton import Automaton
 from mlaot.tokenizers.merging import Pair, merge
-from mlaot.tokenizers.tokenizer import Tokenizer
+from mlaot.tokenizers.steps import BEHAVIORS, Change, Cut, Form, Map, Prefix, Prepend, Replace, Strip
+from mlaot.tokenizers.tokenizer import Tokenizer, dropped
 from mlaot.tokenizers.trie import NONE, double_array
 
 MAGIC = int.from_bytes(b"mlaotok1", "little")
 TABLES = (
     *("ends", "bytes", "flags", "words", "pairs", "byte_tokens", "ascii", "inner", "scores", "begin", "end"),
-    *("added", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "plain", "class_pages", "classes"),
-    *("compose_pages", "compose_classes", "decompositions", "compositions"),
+    *("added", "added_later", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "plain"),
+    *("steps", "parts", "words_of", "written", "compose_pages", "compose_classes", "decompositions", "compositions"),
 )
 # Bits of a tokenizer.
-UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, SPLITS_WORDS, MARKS, STRIPS, WORDS = (1 << bit for bit in range(8))
-PREFIXES_FIRST, COMPOSES, DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES = (1 << bit for bit in range(8, 15))
+UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, WORD_PIECES, MARKS, STRIPS, PREFIXES = (1 << bit for bit in range(8))
+DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES = (1 << bit for bit in range(8, 13))
 # Bits of a token.
-SILENT, WHOLE, UNUSED, SPECIAL = (1 << bit for bit in range(4))
-PREFIXES = ("", "always", "unless space")
-PATTERNS = ("", *patterns.PATTERNS)
+SILENT, WHOLE, UNUSED, SPECIAL, LEFT, RIGHT, ALONE = (1 << bit for bit in range(7))
+# Kinds of steps, whose rows in their table are so many words; bits of some.
+KINDS, STEP = (Form, Map, Replace, Strip, Prepend, Cut, Prefix), "<6q"
+MAX_CUTS = 16
+INVERTED, ON_BYTES = 8, 16  # above the number of the behavior
+CONTINUES = b"\xff"  # stands before pieces within words, in the same trie as others
 PAGE, CHANGES = 256, 255
 FACTOR, PAIR_FACTOR = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 LIMIT = (1 << 64) - 1
@@ -36,9 +41,10 @@ LIMIT = (1 << 64) - 1
 
 def pack(tokenizer: Tokenizer) -> bytes:
     """Return the block of a tokenizer."""
-    t, symbols = tokenizer, [*tokenizer.tokens, *tokenizer.extra]
-    normalizer, has_pairs = t.normalizer, bool(t.pairs)
-    pairs, whole = _used(t) if t.kind != "unigram" else ({}, set[int]())
+    t, normalizer, has_pairs = tokenizer, tokenizer.normalizer, bool(tokenizer.pairs)
+    is_merged = t.kind not in ("unigram", "wordpiece")
+    symbols, written = _symbols(t, is_merged)
+    pairs, whole = _used(t) if is_merged else ({}, set[int]())
     tables: dict[str, bytes] = {
         "ends": np.cumsum([0, *map(len, symbols)]).astype("<u4").tobytes(),
         "bytes": b"".join(symbols),
@@ -46,13 +52,15 @@ def pack(tokenizer: Tokenizer) -> bytes:
         "begin": np.array(t.begin, "<i4").tobytes(),
         "end": np.array(t.end, "<i4").tobytes(),
         "added": double_array(t.added) if t.added else b"",
+        "added_later": double_array(t.added_later) if t.added_later else b"",
         "byte_tokens": np.array(t.byte_tokens, "<i4").tobytes(),
+        "written": written,
     }
     cuts = False
     if t.kind == "unigram":
         tables |= {"trie": double_array(t.pieces), "scores": np.array(t.scores, "<f8").tobytes()}
         tables["inner"] = _inner(t.pieces)
-    else:
+    elif is_merged:
         tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
         if not t.byte_level:
             tables["ascii"] = np.array([t.pieces.get(bytes([b]), -1) for b in range(128)], "<i4").tobytes()
@@ -61,7 +69,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
             tables["inner"] = _inner([symbols[merged] for _, merged in pairs.values()]) if cuts else b""
     if normalizer.kept:
         tables["kept"] = double_array(dict.fromkeys(normalizer.kept, 0))
-    if t.kept and t.kind != "unigram":
+    if t.kept and is_merged:
         tables["frozen"] = double_array({piece: t.pieces[piece] for piece in t.kept})
     if normalizer.charsmap:
         texts = {text: i for i, text in enumerate(dict.fromkeys(normalizer.charsmap.values()))}
@@ -72,19 +80,24 @@ def pack(tokenizer: Tokenizer) -> bytes:
         }
     if normalizer.charsmap or normalizer.kept or normalizer.strips:
         tables["plain"] = _plain([*normalizer.charsmap, *normalizer.kept])
-    if t.pattern:
-        tables |= dict(zip(("class_pages", "classes"), _paged(unicode.classes()), strict=True))
-    if normalizer.composes:
-        tables |= _composing()
+    if t.kind == "wordpiece":
+        behind = {CONTINUES + piece: token for piece, token in t.continuing.items()}
+        tables["trie"] = double_array({**t.pieces, **behind})
+    assert len(t.cuts) <= MAX_CUTS, "bug in mlaot: too many steps"
+    steps = (*normalizer.changes, *t.cuts)
+    tables["steps"], tables["parts"] = _steps(steps)
+    tables["words_of"] = _automaton(t.words) if t.words else b""
+    if forms := [step for step in steps if isinstance(step, Form)]:
+        tables |= _forms(not all(form.composes for form in forms))
     bits = {
         **{UNIGRAM: t.kind == "unigram", BYTE_LEVEL: t.byte_level, FUSES: t.fuses_unknown, SINGLE: t.single},
-        **{SPLITS_WORDS: t.splits_words, MARKS: normalizer.marks, STRIPS: normalizer.strips, WORDS: normalizer.words},
-        **{PREFIXES_FIRST: normalizer.prefixes_first, COMPOSES: normalizer.composes, DROPS_SPACE: t.drops_space},
+        **{WORD_PIECES: t.kind == "wordpiece", MARKS: normalizer.marks, STRIPS: normalizer.strips},
+        **{PREFIXES: normalizer.prefixes, DROPS_SPACE: t.drops_space},
         **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept), UNUSES: bool(t.unused)},
     }
     head = (
-        *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), PATTERNS.index(t.pattern)),
-        *(PREFIXES.index(normalizer.prefix), t.unknown, struct.unpack("<q", struct.pack("<d", t.unknown_score))[0]),
+        *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), len(normalizer.changes)),
+        *(t.longest_word, t.unknown, struct.unpack("<q", struct.pack("<d", t.unknown_score))[0]),
     )
     return _block(head, tables)
 
@@ -101,7 +114,82 @@ def _block(head: Sequence[int], tables: dict[str, bytes]) -> bytes:
 
 
 def _flags(t: Tokenizer, i: int, whole: set[int]) -> int:
-    return SILENT * (i in t.silent) | WHOLE * (i in whole) | UNUSED * (i in t.unused) | SPECIAL * (i in t.special)
+    sets = {SILENT: t.silent, WHOLE: whole, UNUSED: t.unused, SPECIAL: t.special, LEFT: t.left, RIGHT: t.right}
+    return sum(bit for bit, of in {**sets, ALONE: t.alone}.items() if i in of)
+
+
+def _symbols(t: Tokenizer, is_merged: bool) -> tuple[list[bytes], bytes]:
+    """Return the bytes of all symbols, and a table of tokens that are written in another way than they are found.
+
+    A row is a token, the symbol that it is written as, and the one where a text begins with it.
+    """
+    symbols = [*t.tokens, *t.extra]
+    found = {token: piece for piece, token in t.pieces.items() if token < len(t.tokens)} if is_merged else {}
+    rows, more = list[tuple[int, int, int]](), dict[bytes, int]()
+    for token, piece in enumerate(t.tokens):
+        if found.get(token, piece) != piece or token in t.opening:
+            first = t.opening.get(token, dropped(piece, t.drops_space))
+            written, opened = (more.setdefault(text, len(symbols) + len(more)) for text in (piece, first))
+            rows.append((token, written, opened))
+    for token, piece in found.items():
+        symbols[token] = piece
+    return [*symbols, *more], np.array(rows, "<u4").tobytes()
+
+
+def _steps(steps: Sequence[Change | Cut | Prefix]) -> tuple[bytes, bytes]:
+    """Return a row of each step, and the parts that rows have the places of.
+
+    A row is the kind, flags, the place of a table or of a trie, and where the three ends of two texts are.
+    """
+    rows, parts = list[bytes](), bytearray()
+
+    def add(table: bytes) -> int:
+        place = len(parts)
+        parts.extend(table + bytes(-len(table) % 8))
+        return place
+
+    for step in steps:
+        flags, place, texts = 0, 0, (b"", b"")
+        if isinstance(step, Form):
+            flags = int(step.composes)
+        elif isinstance(step, Map):
+            place, texts = _map(step, add)
+        elif isinstance(step, Replace):
+            flags, place, texts = (
+                int(step.keeps),
+                add(_automaton(step.find)),
+                (step.before.encode(), step.after.encode()),
+            )
+        elif isinstance(step, Strip):
+            flags = step.left + 2 * step.right
+        elif isinstance(step, Prepend):
+            texts = step.text.encode(), b""
+        elif isinstance(step, Cut):
+            flags = BEHAVIORS.index(step.behavior) + INVERTED * step.inverted + ON_BYTES * step.on_bytes
+            place = add(_automaton(step.find))
+        else:
+            flags = step.prefixes + 2 * step.only_first + 4 * step.marks
+        begin = add(b"".join(texts))
+        ends = begin, begin + len(texts[0]), begin + len(texts[0]) + len(texts[1])
+        rows.append(struct.pack(STEP, KINDS.index(type(step)), flags, place, *ends))
+    return b"".join(rows), bytes(parts)
+
+
+def _map(step: Map, add: Callable[[bytes], int]) -> tuple[int, tuple[bytes, bytes]]:
+    """Add the trie of a map: its values are where the texts begin that keys become, behind their sizes."""
+    places, texts = dict[bytes, int](), bytearray()
+    for text in step.of.values():
+        if text not in places:
+            places[text] = len(texts)
+            texts += struct.pack("<I", len(text)) + text
+    return add(double_array({key: places[text] for key, text in step.of.items()})), (_plain(step.of), bytes(texts))
+
+
+def _automaton(find: Automaton) -> bytes:
+    """Return the table of a pattern: the width, the classes of codes below 256, the pages, their classes, the rows."""
+    pages = np.array(find.pages, "<u4").tobytes()
+    head = struct.pack("<2I", find.width, len(find.classes)) + find.first + pages + find.classes
+    return head + np.array(find.table, "<u4").tobytes()
 
 
 def _used(t: Tokenizer) -> tuple[dict[Pair, tuple[int, int]], set[int]]:
@@ -225,13 +313,16 @@ def _paged(values: bytes) -> tuple[bytes, bytes]:
     return bytes(numbers), b"".join(pages)
 
 
-def _composing() -> dict[str, bytes]:
-    """Return the tables of NFC: combining classes, what is decomposed into what, what is composed of two.
+def _forms(decomposes: bool) -> dict[str, bytes]:
+    """Return the tables of normal forms: combining classes, what is decomposed into what, what is composed of two.
 
     ``CHANGES`` stands in place of the class 0 where a character may not stay what it is.
     """
     classes = bytearray(unicode.combining())
-    for code in unicode.changing():
+    changing = unicode.changing()
+    if decomposes:
+        changing |= {*unicode.decompositions(), *range(unicode.HANGUL, unicode.HANGUL + unicode.SYLLABLES)}
+    for code in changing:
         classes[code] = classes[code] or CHANGES
     decomposed = sorted(unicode.decompositions().items())
     parts = [(code, *of, *[0] * (4 - len(of))) for code, of in decomposed]

@@ -1,12 +1,17 @@
-"""The patterns that cut a text before its parts are merged: those of well-known tokenizers, known by their text."""
+"""The patterns that cut a text before its parts are merged, and the tables that they become."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
-from mlaot.tokenizers import unicode
+import numpy as np
+
+from mlaot.tokenizers import pattern_syntax as syntax
+from mlaot.tokenizers.automaton import ELSE, PAGE, Automaton
+from mlaot.tokenizers.pattern_syntax import All, Any, Next, Node, One, PatternError, Set, Times
+from mlaot.tokenizers.steps import MARK, Cut
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -15,7 +20,7 @@ _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = rf"{_WORDS}\p{{N}}{{1,3}}{_REST}"
 QWEN2 = rf"{_WORDS}\p{{N}}{_REST}"
 # As tiktoken has it: whitespace at the end of a text is one part.
-CL100K = LLAMA3.replace(r"|\s*[", r"|\s+\Z|\s*[")
+CL100K = LLAMA3.replace(r"|\s*[", r"|\s+\z|\s*[")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _LETTER = r"[^\r\n\p{L}\p{N}]?"
 O200K = (
@@ -23,49 +28,155 @@ O200K = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 PATTERNS = {"gpt2": GPT2, "llama3": LLAMA3, "qwen2": QWEN2, "cl100k": CL100K, "o200k": O200K}
-# The same, as others write them.
-_SHORT, _ENDS = "'(?i:[sdmt]|ll|ve|re)", r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-ALIASES = {
-    GPT2.replace(r" ?\p{L}+| ?\p{N}+", r" ?[\p{L}]+| ?[\p{N}]+"): "gpt2",
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
-    rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?+\p{{L}}++|\p{{N}}{{1,3}}+| ?[^\s\p{{L}}\p{{N}}]++[\r\n]*+{_ENDS}": "cl100k",
-    LLAMA3.replace(CONTRACTIONS, _SHORT): "llama3",
-}
-_CLASSES = {
-    r"\p{L}": unicode.LETTER,
-    r"\p{N}": unicode.NUMBER,
-    r"\p{M}": unicode.MARK,
-    r"\p{Lu}\p{Lt}": unicode.UPPER,
-    r"\p{Ll}": unicode.LOWER,
-    r"\s": unicode.SPACE,
-}
-
-
-def named(text: str) -> str:
-    """Return the name of a pattern that is known by its text, or an empty string."""
-    return {**{text: name for name, text in PATTERNS.items()}, **ALIASES}.get(text, "")
-
-
-def _members(keeps: Callable[[int], object]) -> str:
-    """Return the inside of a class of characters: those whose classes' bits are kept."""
-    kept = unicode.classes().translate(bytes(bool(keeps(bits)) for bits in range(256)))
-    return "".join(f"\\U{m.start():08x}-\\U{m.end() - 1:08x}" for m in re.finditer(b"\1+", kept))
+MAX_STATES, MAX_CLASSES, MAX_TABLE = 1 << 11, 250, 1 << 17
+State = tuple[str, int, int]  # ("set", which, next), ("next", which, next), ("either", first, second), ("match", 0, 0)
 
 
 @cache
-def compiled(name: str) -> re.Pattern[str]:
-    """Return a pattern as one of Python's, whose own classes are of another version of Unicode."""
-    text = PATTERNS[name].replace(r"\S", r"[^\s]")
-    others = unicode.LETTER & ~(unicode.UPPER | unicode.LOWER)
-    text = text.replace(r"\p{Lm}\p{Lo}", _members(lambda b: b & others and not b & (unicode.UPPER | unicode.LOWER)))
-    for spelled, bit in _CLASSES.items():
-        members = _members(lambda b, bit=bit: b & bit)  # type: ignore[misc]
-        parts = re.split(r"(\[[^]]*\])", text)  # every other one is a class of characters
-        text = "".join(part.replace(spelled, members if i % 2 else f"[{members}]") for i, part in enumerate(parts))
-    return re.compile(text)
+def of_text(text: str) -> Automaton:
+    """Return the table of a regular expression."""
+    return automaton(syntax.parse(text))
 
 
-def cut(name: str, text: str) -> list[str]:
-    """Return the parts of a text, which are all of it."""
-    return compiled(name).findall(text) if name else [text] if text else []
+@cache
+def of_literal(text: str) -> Automaton:
+    """Return the table that finds a text itself."""
+    return automaton(syntax.sequence(text))
+
+
+def cut(name: str) -> tuple[Cut, ...]:
+    """Return the one cut by a known pattern."""
+    return (Cut(of_text(PATTERNS[name])),)
+
+
+def of_set(found: Set) -> Automaton:
+    """Return the table that finds each character of a set."""
+    return automaton(One(found))
+
+
+def on_marks(found: Automaton) -> Automaton:
+    """Return a table for texts in which a space stands for ``MARK``."""
+    space = ord(" ")
+    return replace(found, first=found.first[:space] + bytes([found.class_of(ord(MARK))]) + found.first[space + 1 :])
+
+
+def on_bytes(found: Automaton, spelled: Sequence[int]) -> Automaton:
+    """Return a table for bytes, each of which is ``spelled`` by a character."""
+    return replace(found, first=bytes(map(found.class_of, spelled)))
+
+
+class _Machine:
+    """The states of a pattern, and the sets that they ask for."""
+
+    def __init__(self) -> None:
+        self.states: list[State] = [("match", 0, 0)]
+        self.sets: dict[tuple[bytes, bool], int] = {}  # whether the end is among them
+
+    def add(self, kind: str, first: int, second: int) -> int:
+        if len(self.states) == MAX_STATES:
+            raise PatternError("more than can be matched fast")
+        self.states.append((kind, first, second))
+        return len(self.states) - 1
+
+    def set(self, found: Set, or_end: bool) -> int:
+        return self.sets.setdefault((np.packbits(found).tobytes(), or_end), len(self.sets))
+
+    def build(self, node: Node, then: int) -> int:
+        """Return the state from which a node is matched, and then what begins at another state."""
+        match node:
+            case One():
+                return self.add("set", self.set(node.of, False), then)
+            case Next():
+                return self.add("next", self.set(node.of, node.or_end), then)
+            case All():
+                for one in reversed(node.of):
+                    then = self.build(one, then)
+                return then
+            case Any():
+                found = self.build(node.of[-1], then)
+                for one in reversed(node.of[:-1]):
+                    found = self.add("either", self.build(one, then), found)
+                return found
+            case Times():
+                return self.repeat(node, then)
+
+    def repeat(self, node: Times, then: int) -> int:
+        if node.most is None:
+            loop = self.add("either", then, then)
+            body = self.build(node.of, loop)
+            self.states[loop] = ("either", body, then) if node.greedy else ("either", then, body)
+            then = loop
+        else:
+            behind = then
+            for _ in range(node.most - node.least):
+                body = self.build(node.of, then)
+                then = self.add("either", *((body, behind) if node.greedy else (behind, body)))
+        for _ in range(node.least):
+            then = self.build(node.of, then)
+        return then
+
+
+def automaton(node: Node) -> Automaton:
+    """Return the table of a pattern."""
+    machine = _Machine()
+    begin = machine.build(node, 0)
+    kinds, members = _classes([*machine.sets])
+    width = len(members) + 1
+    has = [*members, [or_end for _, or_end in machine.sets]]  # of each class, and of the end
+    states, known, rows = machine.states, {(): 0, (begin,): 1}, list[list[int]]()
+    waiting: list[tuple[int, ...]] = [(), (begin,)]
+    size = 1  # of all rows' states together
+    while len(rows) < len(waiting):
+        row = list[int]()
+        for column in range(width):
+            after, matched = _step(states, waiting[len(rows)], has[column], column == width - 1)
+            if matched and len(rows) == 1:
+                raise PatternError("one that matches nothing at all")
+            if after not in known:
+                known[after] = len(waiting)
+                waiting.append(after)
+                size += len(after)
+            row.append(2 * width * known[after] + matched)
+        rows.append(row)
+        if size * width > MAX_TABLE:
+            raise PatternError("more than can be matched fast")
+    pages = dict[bytes, int]()
+    numbers = tuple(pages.setdefault(kinds[i : i + PAGE], len(pages)) for i in range(0, len(kinds), PAGE))
+    first = kinds[:128] + bytes([ELSE]) * 128
+    return Automaton(width, first, numbers, b"".join(pages), tuple(entry for row in rows for entry in row))
+
+
+def _classes(sets: Sequence[tuple[bytes, bool]]) -> tuple[bytes, list[list[bool]]]:
+    """Return the class of each character, and in which sets those of each class are."""
+    size = len(np.unpackbits(np.frombuffer(sets[0][0], np.uint8))) if sets else 0
+    kinds, members = np.zeros(size, np.int32), [list[bool]()]
+    for packed, _ in sets:
+        both = 2 * kinds + np.unpackbits(np.frombuffer(packed, np.uint8))
+        present = np.flatnonzero(np.bincount(both))
+        members = [[*members[k // 2], bool(k % 2)] for k in present]
+        if len(present) > MAX_CLASSES:
+            raise PatternError("more kinds of characters than can be matched fast")
+        numbers = np.zeros(int(present[-1]) + 1, np.int32)
+        numbers[present] = np.arange(len(present))
+        kinds = numbers[both]
+    return kinds.astype(np.uint8).tobytes(), members
+
+
+def _step(states: list[State], from_: tuple[int, ...], has: list[bool], at_end: bool) -> tuple[tuple[int, ...], bool]:
+    """Return the states behind a character, the best first, and whether a match ends before it."""
+    after, seen, waiting = dict[int, None](), set[int](), [*reversed(from_)]
+    while waiting:
+        state = waiting.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        kind, first, second = states[state]
+        if kind == "match":
+            return (*after,), True
+        if kind == "either":
+            waiting += (second, first)
+        elif kind == "next":
+            waiting += (second,) if has[first] else ()
+        elif has[first] and not at_end:
+            after[second] = None
+    return (*after,), False

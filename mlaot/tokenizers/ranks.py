@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlaot.errors import MlaotError
+from mlaot.tokenizers import patterns
 from mlaot.tokenizers.merging import pairs_by_rank
 from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer
 
@@ -79,7 +80,7 @@ def of_ranks(path: Path, pieces: dict[bytes, int], known: Known) -> Tokenizer:
         byte_level=True,
         byte_tokens=bytes_of,
         whole=True,
-        pattern=known.pattern,
+        cuts=patterns.cut(known.pattern),
         added={name.encode(): i for name, i in known.special.items()},
         special=special,
         silent=special,

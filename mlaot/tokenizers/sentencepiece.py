@@ -12,7 +12,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.tokenizers import charsmap
 from mlaot.tokenizers.merging import pairs_by_rank
-from mlaot.tokenizers.normalizer import MARK, Normalizer
+from mlaot.tokenizers.normalizer import Normalizer
+from mlaot.tokenizers.steps import MARK
 from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # kinds of pieces
@@ -108,7 +109,7 @@ def read_model(path: Path, data: bytes) -> Tokenizer:
     normalizer = Normalizer(
         charsmap=charsmap.decode(path, spec.data(2)),
         strips=removes,
-        prefix="always" if dummy else "",
+        prefixes=dummy,
         marks=spec.number(5, 1) != 0,
     )
     found = of_pieces(
@@ -161,7 +162,7 @@ def of_pieces(
         special=controls,
         silent=controls,
         unused=frozenset(i for i, piece in enumerate(pieces) if piece.kind == UNUSED),
-        drops_space=bool(normalizer.prefix) or normalizer.strips,
+        drops_space=normalizer.prefixes or normalizer.strips,
     )
     return with_pairs(common, [piece.score for piece in pieces]) if merges else _with_scores(common, pieces)
 

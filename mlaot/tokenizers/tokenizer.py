@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
-from mlaot.tokenizers import patterns, unigram
+from mlaot.tokenizers import unigram, wordpiece
+from mlaot.tokenizers.automaton import Automaton
 from mlaot.tokenizers.merging import Pair, Pairs, merge
-from mlaot.tokenizers.normalizer import MARK, Normalizer
+from mlaot.tokenizers.normalizer import Normalizer
+from mlaot.tokenizers.steps import BLANKS, MARK, Cut, Prefix
 
 MAX_TOKENS, MAX_TOKEN_BYTES = 1 << 22, 1 << 12
 
@@ -23,7 +25,7 @@ class Tokenizer:
     the 256 bytes: those that texts are merged from (``byte_level``), else those of characters that are no pieces.
     """
 
-    kind: str  # "characters", "bytes", "bpe", "unigram"
+    kind: str  # "characters", "bytes", "bpe", "unigram", "wordpiece"
     tokens: tuple[bytes, ...]
     pieces: Mapping[bytes, int]
     extra: tuple[bytes, ...] = ()
@@ -36,16 +38,23 @@ class Tokenizer:
     fuses_unknown: bool = False  # many in a row are one
     single: bool = False  # scores are added in float32
     whole: bool = False  # a part that is a token is this token, whatever would be merged
-    pattern: str = ""  # a name in patterns.PATTERNS, or none: texts are one part
-    splits_words: bool = False  # each space begins a part
+    continuing: Mapping[bytes, int] = field(default_factory=dict)  # wordpiece: what is found within a word
+    longest_word: int = 0  # wordpiece: in characters; longer ones are unknown
+    cuts: tuple[Cut | Prefix, ...] = ()  # what is done to a normalized text, in parts then
     normalizer: Normalizer = field(default_factory=Normalizer)
     added: Mapping[bytes, int] = field(default_factory=dict)  # texts that are tokens before all else
+    added_later: Mapping[bytes, int] = field(default_factory=dict)  # the same of normalized texts
+    left: frozenset[int] = frozenset()  # of these, those that take whitespace in front of them
+    right: frozenset[int] = frozenset()  # and behind
+    alone: frozenset[int] = frozenset()  # those that are none next to a word
+    words: Automaton | None = None  # finds words' characters, for those
     special: frozenset[int] = frozenset()  # of these, those that a caller may want to be plain text
     silent: frozenset[int] = frozenset()  # tokens that add nothing to a text
     unused: frozenset[int] = frozenset()  # pieces that are merged, and then taken apart
     begin: tuple[int, ...] = ()  # stand in front of each text
     end: tuple[int, ...] = ()  # each of them ends a text
     drops_space: bool = False  # that a first token begins with
+    opening: Mapping[int, bytes] = field(default_factory=dict)  # what else first tokens add
 
     @cached_property
     def kept(self) -> frozenset[bytes]:
@@ -61,8 +70,12 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Return the tokens of a text. ``special``: texts of special tokens are these tokens."""
         found = [*self.begin] if begin else []
-        for place, part, token in self._parts(text, special):
-            found += self._encode(self.normalizer.apply(part, place == 0)) if token < 0 else [token]
+        for place, part, token in self._parts(text, self.added, special):
+            if token >= 0:
+                found.append(token)
+                continue
+            for behind, inner, later in self._parts(self.normalizer.apply(part), self.added_later, special):
+                found += self._encode(inner, place + behind == 0) if later < 0 else [later]
         return found
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -78,39 +91,50 @@ class Tokenizer:
     def piece(self, token: int, first: bool = False) -> bytes:
         """Return the bytes that a token adds to a text, if it is one; ``first``: only hidden ones stand before it."""
         piece = self.tokens[token] if 0 <= token < len(self.tokens) and token not in self.silent else b""
-        return piece.removeprefix(b" ") if first and self.drops_space else piece
+        if first and piece and token in self.opening:
+            return self.opening[token]
+        return dropped(piece, first and self.drops_space)
 
     def hides(self, token: int) -> bool:
         """Tell whether nothing is seen of a token that a text begins with, as of spaces where they are stripped."""
         piece = self.piece(token)
         return not piece or (self.normalizer.strips and piece == b" ")
 
-    @cached_property
-    def _added(self) -> re.Pattern[str]:
-        longest_first = sorted((text.decode() for text in self.added), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, longest_first)))
-
-    def _parts(self, text: str, special: bool) -> Iterator[tuple[int, str, int]]:
+    def _parts(self, text: str, added: Mapping[bytes, int], special: bool) -> Iterator[tuple[int, str, int]]:
         """Yield the parts of a text between added tokens, and these: the place, the part, and the token or -1."""
-        begin = 0
-        for match in self._added.finditer(text) if self.added else ():
-            token = self.added[match[0].encode()]
+        begin, words = 0, self.words
+        for match in _pattern(tuple(added)).finditer(text) if added else ():
+            token, start, end = added[match[0].encode()], match.start(), match.end()
+            if start < begin:
+                continue  # another one took it
             if token in self.special and not special:
                 continue
-            if match.start() > begin:
-                yield begin, text[begin : match.start()], -1
-            yield match.start(), match[0], token
-            begin = match.end()
+            beside = text[start - 1 : start], text[end : end + 1]
+            if token in self.alone and words and any(words.end_of(c, 0, {}) for c in beside):
+                continue
+            if token in self.left and start > begin:
+                start = begin + len(text[begin:start].rstrip(BLANKS))
+            while token in self.right and end < len(text) and text[end] in BLANKS:
+                end += 1
+            if start > begin:
+                yield begin, text[begin:start], -1
+            yield start, text[start:end], token
+            begin = end
         if begin < len(text):
             yield begin, text[begin:], -1
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, first: bool) -> list[int]:
+        parts = [text.encode()]
+        for cut in self.cuts:
+            parts = [made for i, part in enumerate(parts) for made in cut.apply(part, first and i == 0)]
+        return [token for part in parts for token in self._tokens(part)]
+
+    def _tokens(self, part: bytes) -> list[int]:
+        if self.kind == "wordpiece":
+            return wordpiece.pieces(part, self.pieces, self.continuing, self.longest_word) or [self.unknown]
         if self.kind == "unigram":
-            words = re.findall(r" [^ ]*|[^ ]+", text) if self.splits_words else [text]
-            return [token for word in words for token in self._segment(word.encode())]
-        if self.byte_level:
-            return [token for part in patterns.cut(self.pattern, text) for token in self._merged_bytes(part.encode())]
-        return self._merged_characters(text)
+            return self._segment(part)
+        return self._merged_bytes(part) if self.byte_level else self._merged_characters(part.decode())
 
     def _segment(self, text: bytes) -> list[int]:
         found, unknown = list[int](), (self.unknown, self.unknown_score)
@@ -180,6 +204,17 @@ class Tokenizer:
         if self.is_strict:
             raise ValueError(f"the tokenizer has no {piece.decode()!r}")
         return [self.unknown] if self.unknown >= 0 else []
+
+
+def dropped(piece: bytes, drops_space: bool) -> bytes:
+    """Return a piece without the space that it begins with, where that is dropped."""
+    return piece.removeprefix(b" ") if drops_space else piece
+
+
+@cache
+def _pattern(texts: tuple[bytes, ...]) -> re.Pattern[str]:
+    longest_first = sorted((text.decode() for text in texts), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)))
 
 
 def characters(text: str) -> Tokenizer:

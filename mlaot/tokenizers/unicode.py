@@ -1,4 +1,4 @@
-"""What tokenizers know of characters: classes, and the composed normal form, of one version of Unicode.
+"""What tokenizers know of characters: categories, small letters, and the normal forms, of one version of Unicode.
 
 The tables are those of ``unicode.json``, not of the Python that runs, so that a text has the same tokens everywhere.
 """
@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-LETTER, NUMBER, MARK, UPPER, LOWER, SPACE, NEWLINE = (1 << bit for bit in range(7))
-CLASSES = {"letters": LETTER, "numbers": NUMBER, "marks": MARK, "upper": UPPER, "lower": LOWER}
 SPACES = (*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
 CODES = sys.maxunicode + 1
 HANGUL, LEADING, VOWEL, TRAILING = 0xAC00, 0x1100, 0x1161, 0x11A7  # where they begin
@@ -34,27 +32,58 @@ def _ranges(name: str) -> Iterator[tuple[int, int, int]]:
         yield begin, end, value
 
 
+def _values(name: str) -> bytes:
+    """Return the value of each character."""
+    values = bytearray(CODES)
+    for begin, end, value in _ranges(name):
+        values[begin:end] = bytes([value]) * (end - begin)
+    return bytes(values)
+
+
+def _changes(name: str) -> dict[str, str]:
+    """Return what characters become."""
+    numbers, found, code = iter(_content()[name]), dict[str, str](), 0
+    for gap in numbers:
+        code += gap
+        found[chr(code)] = "".join(chr(next(numbers)) for _ in range(next(numbers)))
+    return found
+
+
 @cache
-def classes() -> bytes:
-    """Return the bits of each character's classes."""
-    bits = bytearray(CODES)
-    for name, bit in CLASSES.items():
-        for begin, end, _ in _ranges(name):
-            bits[begin:end] = bytes(b | bit for b in bits[begin:end])
-    for code in SPACES:
-        bits[code] |= SPACE
-    for newline in b"\r\n":
-        bits[newline] |= NEWLINE
-    return bytes(bits)
+def names() -> tuple[str, ...]:
+    """Return the names of the categories, in the order of their numbers, which begin at 1."""
+    return tuple(_content()["names"])
+
+
+@cache
+def categories() -> bytes:
+    """Return the number of each character's category; 0: it is no character yet."""
+    return _values("categories")
+
+
+@cache
+def later() -> bytes:
+    """Return of each character which older tables of Hugging Face's library do not have it yet.
+
+    1: that of categories, 2: that of accents.
+    """
+    return _values("later")
 
 
 @cache
 def combining() -> bytes:
     """Return the combining class of each character."""
-    values = bytearray(CODES)
-    for begin, end, value in _ranges("combining"):
-        values[begin:end] = bytes([value]) * (end - begin)
-    return bytes(values)
+    return _values("combining")
+
+
+def compatible() -> dict[str, str]:
+    """Return what characters become in the compatible forms, but for what they canonically decompose into."""
+    return _changes("compatible")
+
+
+def lower() -> dict[str, str]:
+    """Return the small letters of others."""
+    return _changes("lower")
 
 
 @cache
@@ -83,14 +112,24 @@ def changing() -> set[int]:
     return {*_content()["not composed"], *(second for _, second in compositions()), *jamo}
 
 
-def compose(text: str) -> str:
-    """Return the composed normal form (NFC)."""
-    classes_of, codes = combining(), [part for c in text for part in _decompose(ord(c))]
+def decompose(text: str) -> str:
+    """Return the decomposed normal form (NFD)."""
+    return "".join(map(chr, _ordered(text)))
+
+
+def _ordered(text: str) -> list[int]:
+    classes_of, codes = combining(), [part for c in text for part in _parts_of(ord(c))]
     begin = 0
     for i in range(len(codes) + 1):  # marks between two starters, in the order of their classes
         if i == len(codes) or classes_of[codes[i]] == 0:
             codes[begin:i] = sorted(codes[begin:i], key=lambda code: classes_of[code])
             begin = i + 1
+    return codes
+
+
+def compose(text: str) -> str:
+    """Return the composed normal form (NFC)."""
+    classes_of, codes = combining(), _ordered(text)
     result, starter, last = list[int](), -1, 0  # last: the class of what was put behind the starter
     for code in codes:
         kind = classes_of[code]
@@ -105,7 +144,7 @@ def compose(text: str) -> str:
     return "".join(map(chr, result))
 
 
-def _decompose(code: int) -> tuple[int, ...]:
+def _parts_of(code: int) -> tuple[int, ...]:
     if 0 <= (syllable := code - HANGUL) < SYLLABLES:
         vowel, trailing = divmod(syllable % (VOWELS * TRAILINGS), TRAILINGS)
         parts = (LEADING + syllable // (VOWELS * TRAILINGS), VOWEL + vowel)

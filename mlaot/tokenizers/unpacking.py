@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from mlaot.tokenizers import packing
+from mlaot.tokenizers import packing, steps
+from mlaot.tokenizers.automaton import Automaton
 from mlaot.tokenizers.merging import Pairs
 from mlaot.tokenizers.normalizer import Normalizer
 from mlaot.tokenizers.tokenizer import Tokenizer
@@ -25,26 +28,29 @@ def tables(packed: bytes) -> Tables:
 
 def unpack(packed: bytes) -> Tokenizer:
     """Return a tokenizer that gives every text the tokens of the packed one."""
-    bits, count, _, pattern, prefix, unknown, score = struct.unpack_from(HEAD, packed, 16)
+    bits, count, _, changes, longest, unknown, score = struct.unpack_from(HEAD, packed, 16)
     found = tables(packed)
     flags, symbols = found["flags"], _texts(found["ends"], found["bytes"])
-    pieces = _keys(found["trie"])
-    if not bits & packing.UNIGRAM:
+    stepped = (*map(_Steps(found["parts"]).step, struct.iter_unpack(packing.STEP, found["steps"])),)
+    every = _keys(found["trie"])
+    pieces = {piece: token for piece, token in every.items() if not piece.startswith(packing.CONTINUES)}
+    if not bits & (packing.UNIGRAM | packing.WORD_PIECES):
         pieces = {symbols[row[1]]: row[1] for row in struct.iter_unpack("<2I", found["words"]) if row[1] != NONE}
     becomes = _texts(found["map_ends"], found["map_bytes"])
     normalizer = Normalizer(
-        composes=bool(bits & packing.COMPOSES),
+        changes=stepped[:changes],
         charsmap={key: becomes[i] for key, i in _keys(found["charsmap"]).items()},
         kept=(*_keys(found["kept"]),),
         strips=bool(bits & packing.STRIPS),
-        words=bool(bits & packing.WORDS),
-        prefix=packing.PREFIXES[prefix],
-        prefixes_first=bool(bits & packing.PREFIXES_FIRST),
+        prefixes=bool(bits & packing.PREFIXES),
         marks=bool(bits & packing.MARKS),
     )
+    tokens, opening = [*symbols[:count]], dict[int, bytes]()
+    for token, symbol, first in struct.iter_unpack("<3I", found["written"]):
+        tokens[token], opening[token] = symbols[symbol], symbols[first]
     return Tokenizer(
-        "unigram" if bits & packing.UNIGRAM else "characters" if bits & packing.STRICT else "bpe",
-        symbols[:count],
+        _kind(bits),
+        tuple(tokens),
         pieces,
         extra=symbols[count:],
         pairs=_pairs(found["pairs"]),
@@ -56,22 +62,73 @@ def unpack(packed: bytes) -> Tokenizer:
         fuses_unknown=bool(bits & packing.FUSES),
         single=bool(bits & packing.SINGLE),
         whole=all(flags[symbol] & packing.WHOLE for symbol in pieces.values()),
-        pattern=packing.PATTERNS[pattern],
-        splits_words=bool(bits & packing.SPLITS_WORDS),
+        continuing={piece[1:]: token for piece, token in every.items() if piece.startswith(packing.CONTINUES)},
+        longest_word=longest,
+        cuts=stepped[changes:],
         normalizer=normalizer,
         added=_keys(found["added"]),
+        added_later=_keys(found["added_later"]),
+        left=_flagged(flags, packing.LEFT),
+        right=_flagged(flags, packing.RIGHT),
+        alone=_flagged(flags, packing.ALONE),
+        words=_automaton(found["words_of"]) if found["words_of"] else None,
         special=_flagged(flags, packing.SPECIAL),
         silent=_flagged(flags, packing.SILENT),
         unused=_flagged(flags, packing.UNUSED),
         begin=_numbers("i", found["begin"]),
         end=_numbers("i", found["end"]),
         drops_space=bool(bits & packing.DROPS_SPACE),
+        opening=opening,
     )
 
 
-def classes(found: Tables) -> bytes:
-    """Return ``unicode.classes()``."""
-    return _unpaged(found["class_pages"], found["classes"])
+def _kind(bits: int) -> str:
+    kinds = {packing.UNIGRAM: "unigram", packing.WORD_PIECES: "wordpiece", packing.STRICT: "characters"}
+    return next((kind for bit, kind in kinds.items() if bits & bit), "bpe")
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What rows of steps have the places of."""
+
+    parts: bytes
+
+    def step(self, row: tuple[int, ...]) -> Any:
+        kind, flags, place, begin, middle, end = row
+        first, second = self.parts[begin:middle], self.parts[middle:end]
+        of = packing.KINDS[kind]
+        if of is steps.Form:
+            return steps.Form(bool(flags))
+        if of is steps.Map:
+            return steps.Map({key: _sized(second, at) for key, at in _keys(self.parts[place:begin]).items()})
+        if of is steps.Replace:
+            return steps.Replace(_automaton(self.parts[place:begin]), first.decode(), second.decode(), bool(flags))
+        if of is steps.Strip:
+            return steps.Strip(bool(flags & 1), bool(flags & 2))
+        if of is steps.Prepend:
+            return steps.Prepend(first.decode())
+        if of is steps.Prefix:
+            return steps.Prefix(bool(flags & 1), bool(flags & 2), bool(flags & 4))
+        behavior = steps.BEHAVIORS[flags % packing.INVERTED]
+        is_inverted, on_bytes = bool(flags & packing.INVERTED), bool(flags & packing.ON_BYTES)
+        return steps.Cut(_automaton(self.parts[place:begin]), behavior, is_inverted, on_bytes)
+
+
+def _sized(texts: bytes, at: int) -> bytes:
+    """Return a text behind its size."""
+    return texts[at + 4 : at + 4 + struct.unpack_from("<I", texts, at)[0]]
+
+
+def _automaton(table: bytes) -> Automaton:
+    width, size = struct.unpack_from("<2I", table)
+    pages, classes = 8 + 256, 8 + 256 + 4 * 0x1100
+    return Automaton(
+        width,
+        table[8:pages],
+        struct.unpack_from("<4352I", table, pages),
+        table[classes : classes + size],
+        _numbers("I", table[classes + size : len(table) // 4 * 4]),
+    )
 
 
 def combining(found: Tables) -> bytes:

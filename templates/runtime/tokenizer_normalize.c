@@ -1,242 +1,9 @@
 // ------------------------------------------------------ tokenizers: what is done to a text before tokens are looked for
 #pragma once
 
-#include "runtime/tokenizer_tables.c"
+#include "runtime/tokenizer_automaton.c"
+#include "runtime/tokenizer_forms.c"
 
-// Bytes that grow.
-typedef struct {
-    char *at;
-    ptrdiff_t bytes, room;
-} Buffer;
-
-// Make room for some more bytes; false where memory is short.
-static bool buffer_room(Buffer *buffer, ptrdiff_t more)
-{
-    if (more <= buffer->room - buffer->bytes) {
-        return true;
-    }
-    if (more > PTRDIFF_MAX / 4 || buffer->room > PTRDIFF_MAX / 4) {
-        return false;
-    }
-    const ptrdiff_t room = 2 * buffer->room + more + 64;
-    char *at = realloc(buffer->at, (size_t)room);
-    if (at == NULL) {
-        return false;
-    }
-    buffer->at = at;
-    buffer->room = room;
-    return true;
-}
-
-static inline bool buffer_add(Buffer *buffer, const char *from, ptrdiff_t bytes)
-{
-    if (!buffer_room(buffer, bytes)) {
-        return false;
-    }
-    if (bytes > 0) {
-        memcpy(buffer->at + buffer->bytes, from, (size_t)bytes);
-        buffer->bytes += bytes;
-    }
-    return true;
-}
-
-// ------------------------------------------------------------------------------------------------------------------ NFC
-enum { CHANGES = 255, HANGUL = 0xAC00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11A7 };
-enum { LEADINGS = 19, VOWELS = 21, TRAILINGS = 28, SYLLABLES = LEADINGS * VOWELS * TRAILINGS };
-enum { FEW_MARKS = 32 };
-
-static inline int compose_class(const Tokenizer *t, uint32_t code)
-{
-    return t->compose_classes[256 * t->compose_pages[code >> 8] + (code & 255)];
-}
-
-static inline int combining_class(const Tokenizer *t, uint32_t code)
-{
-    const int class = compose_class(t, code);
-    return class == CHANGES ? 0 : class;
-}
-
-// The parts of a character, at most four.
-static int decompose(const Tokenizer *t, uint32_t code, uint32_t *parts)
-{
-    if (code >= HANGUL && code < HANGUL + SYLLABLES) {
-        const uint32_t rest = (code - HANGUL) % (VOWELS * TRAILINGS);
-        parts[0] = LEADING + (code - HANGUL) / (VOWELS * TRAILINGS);
-        parts[1] = VOWEL + rest / TRAILINGS;
-        parts[2] = TRAILING + rest % TRAILINGS;
-        return rest % TRAILINGS != 0 ? 3 : 2;
-    }
-    ptrdiff_t low = 0, high = t->decomposition_count;
-    while (low < high) {
-        const ptrdiff_t middle = (low + high) / 2;
-        if (t->decompositions[middle].code < code) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    if (low == t->decomposition_count || t->decompositions[low].code != code) {
-        parts[0] = code;
-        return 1;
-    }
-    int count = 0;
-    while (count < 4 && t->decompositions[low].parts[count] != 0) {
-        parts[count] = t->decompositions[low].parts[count];
-        count++;
-    }
-    return count;
-}
-
-// What two characters are composed to; 0: they are not.
-static uint32_t compose_two(const Tokenizer *t, uint32_t first, uint32_t second)
-{
-    if (first >= LEADING && first < LEADING + LEADINGS && second >= VOWEL && second < VOWEL + VOWELS) {
-        return HANGUL + ((first - LEADING) * VOWELS + (second - VOWEL)) * TRAILINGS;
-    }
-    const bool is_open = first >= HANGUL && first < HANGUL + SYLLABLES && (first - HANGUL) % TRAILINGS == 0;
-    if (is_open && second > TRAILING && second < TRAILING + TRAILINGS) {
-        return first + (second - TRAILING);
-    }
-    ptrdiff_t low = 0, high = t->composition_count;
-    while (low < high) {
-        const ptrdiff_t middle = (low + high) / 2;
-        const Composition *at = &t->compositions[middle];
-        if (at->first < first || (at->first == first && at->second < second)) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    const Composition *at = &t->compositions[low];
-    return low < t->composition_count && at->first == first && at->second == second ? at->code : 0;
-}
-
-// Put marks in the order of their classes, those of one class as they stand; `spare` has room for them all.
-static void order_marks(const Tokenizer *t, uint32_t *codes, ptrdiff_t count, uint32_t *spare)
-{
-    if (count <= FEW_MARKS) {
-        for (ptrdiff_t i = 1; i < count; i++) {
-            const uint32_t code = codes[i];
-            const int class = combining_class(t, code);
-            ptrdiff_t k = i;
-            for (; k > 0 && combining_class(t, codes[k - 1]) > class; k--) {
-                codes[k] = codes[k - 1];
-            }
-            codes[k] = code;
-        }
-        return;
-    }
-    ptrdiff_t begins[257] = {0};
-    for (ptrdiff_t i = 0; i < count; i++) {
-        begins[combining_class(t, codes[i]) + 1]++;
-    }
-    for (int class = 0; class < 256; class++) {
-        begins[class + 1] += begins[class];
-    }
-    for (ptrdiff_t i = 0; i < count; i++) {
-        spare[begins[combining_class(t, codes[i])]++] = codes[i];
-    }
-    memcpy(codes, spare, (size_t)count * sizeof *codes);
-}
-
-static bool buffer_add_code(Buffer *buffer, uint32_t code)
-{
-    if (!buffer_room(buffer, 4)) {
-        return false;
-    }
-    char *at = buffer->at + buffer->bytes;
-    if (code < 0x80) {
-        at[0] = (char)code;
-        buffer->bytes += 1;
-    } else if (code < 0x800) {
-        at[0] = (char)(0xC0 | code >> 6);
-        at[1] = (char)(0x80 | (code & 63));
-        buffer->bytes += 2;
-    } else if (code < 0x10000) {
-        at[0] = (char)(0xE0 | code >> 12);
-        at[1] = (char)(0x80 | (code >> 6 & 63));
-        at[2] = (char)(0x80 | (code & 63));
-        buffer->bytes += 3;
-    } else {
-        at[0] = (char)(0xF0 | code >> 18);
-        at[1] = (char)(0x80 | (code >> 12 & 63));
-        at[2] = (char)(0x80 | (code >> 6 & 63));
-        at[3] = (char)(0x80 | (code & 63));
-        buffer->bytes += 4;
-    }
-    return true;
-}
-
-// Compose what lies between two characters that nothing changes.
-static bool compose_stretch(const Tokenizer *t, const char *at, const char *end, Buffer *to)
-{
-    const ptrdiff_t most = 4 * (end - at);
-    if (most > PTRDIFF_MAX / 16) {
-        return false;
-    }
-    uint32_t *codes = malloc(2 * (size_t)most * sizeof *codes);
-    if (codes == NULL) {
-        return false;
-    }
-    ptrdiff_t count = 0;
-    for (ptrdiff_t size; at < end; at += size) {
-        size = utf8_size(at, end);
-        count += decompose(t, utf8_code(at, size), codes + count);
-    }
-    for (ptrdiff_t i = 0, begin = 0; i <= count; i++) {
-        if (i == count || combining_class(t, codes[i]) == 0) {
-            order_marks(t, codes + begin, i - begin, codes + most);
-            begin = i + 1;
-        }
-    }
-    ptrdiff_t kept = 0, starter = -1;
-    int last = 0;
-    for (ptrdiff_t i = 0; i < count; i++) {
-        const int class = combining_class(t, codes[i]);
-        const bool is_open = starter >= 0 && (last < class || kept - 1 == starter);
-        const uint32_t both = is_open ? compose_two(t, codes[starter], codes[i]) : 0;
-        if (both != 0) {
-            codes[starter] = both;
-            continue;
-        }
-        starter = class == 0 ? kept : starter;
-        last = class;
-        codes[kept++] = codes[i];
-    }
-    bool is_done = true;
-    for (ptrdiff_t i = 0; is_done && i < kept; i++) {
-        is_done = buffer_add_code(to, codes[i]);
-    }
-    free(codes);
-    return is_done;
-}
-
-// Compose a text. What is plain is copied: a character that stays what it is, before another one that does.
-static bool compose(const Tokenizer *t, const char *at, const char *end, Buffer *to)
-{
-    const char *plain = at, *previous = at;  // what is copied begins there; the character before this one
-    while (at < end) {
-        const ptrdiff_t size = utf8_size(at, end);
-        if (size == 1 || compose_class(t, utf8_code(at, size)) == 0) {
-            previous = at;
-            at += size;
-            continue;
-        }
-        const char *next = at + size;
-        for (; next < end; next += utf8_size(next, end)) {
-            if (compose_class(t, utf8_code(next, utf8_size(next, end))) == 0) {
-                break;
-            }
-        }
-        if (!buffer_add(to, plain, previous - plain) || !compose_stretch(t, previous, next, to)) {
-            return false;
-        }
-        plain = previous = at = next;
-    }
-    return buffer_add(to, plain, end - plain);
-}
-
-// ---------------------------------------------------------------------------------------------------------------- spaces
 static inline bool is_mark(const char *at, const char *end)  // that SentencePiece writes for a space
 {
     return end - at >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0;
@@ -256,10 +23,42 @@ static ptrdiff_t blank_size(const char *at, const char *end)
     return is_blank ? size : 0;
 }
 
-// Add a part of a text; marks become spaces.
-static bool add_unmarked(const Tokenizer *t, const char *at, const char *end, Buffer *to)
+// The end of the whitespace that begins here.
+static const char *blanks_end(const char *at, const char *end)
 {
-    if ((t->bits & TOKENIZER_MARKS) == 0) {
+    for (ptrdiff_t size; at < end && (size = blank_size(at, end)) > 0;) {
+        at += size;
+    }
+    return at;
+}
+
+// The begin of the character that ends here.
+static inline const char *character_before(const char *begin, const char *at)
+{
+    const char *found = at - 1;
+    while (found > begin && at - found < 4 && ((unsigned char)*found & 0xC0) == 0x80) {
+        found--;
+    }
+    return found;
+}
+
+// The begin of the whitespace that ends here.
+static const char *blanks_begin(const char *begin, const char *end)
+{
+    while (end > begin) {
+        const char *before = character_before(begin, end);
+        if (blank_size(before, end) != end - before) {
+            break;
+        }
+        end = before;
+    }
+    return end;
+}
+
+// Add a part of a text; marks become spaces, if they are some.
+static bool add_unmarked(bool has_marks, const char *at, const char *end, Buffer *to)
+{
+    if (!has_marks) {
         return buffer_add(to, at, end - at);
     }
     while (at < end) {
@@ -275,30 +74,6 @@ static bool add_unmarked(const Tokenizer *t, const char *at, const char *end, Bu
                 return false;
             }
             at += is_space ? 3 : 1;
-        }
-    }
-    return true;
-}
-
-// A space in front of each word, in place of all whitespace.
-static bool add_words(const char *at, const char *end, Buffer *to)
-{
-    while (at < end) {
-        const ptrdiff_t blank = blank_size(at, end);
-        if (blank > 0) {
-            at += blank;
-            continue;
-        }
-        if (!is_mark(at, end) && !buffer_add(to, " ", 1)) {
-            return false;
-        }
-        while (at < end && blank_size(at, end) == 0) {
-            const ptrdiff_t size = utf8_size(at, end);
-            const bool is_space = is_mark(at, end);
-            if (!buffer_add(to, is_space ? " " : at, is_space ? 1 : size)) {
-                return false;
-            }
-            at += size;
         }
     }
     return true;
@@ -354,34 +129,101 @@ static bool add_mapped(const Tokenizer *t, const char *at, const char *end, Buff
         if (part < stop) {
             after_space = strips && stop[-1] == ' ';
         }
-        const bool keeps = (t->bits & TOKENIZER_WORDS) != 0;
-        if (keeps ? !buffer_add(to, part, stop - part) : !add_unmarked(t, part, stop, to)) {
+        if (!add_unmarked((t->bits & TOKENIZER_MARKS) != 0, part, stop, to)) {
             return false;
         }
     }
     return true;
 }
 
-// Normalize a text between special tokens. `first`: nothing stands before it. The result is the text itself, or it lies
-// in `to`, which is emptied; `spare` is used on the way.
-static bool normalize(const Tokenizer *t, const char **text, ptrdiff_t *bytes, bool first, Buffer *to, Buffer *spare)
+// The same of a map among the steps: behind the table of what is plain are the texts, each behind its size.
+static bool add_map(const Tokenizer *t, const TokenizerStep *step, const char *at, const char *end, Buffer *to)
 {
-    const char *at = *text, *end = at + *bytes;
-    const int64_t changes = TOKENIZER_MARKS | TOKENIZER_STRIPS | TOKENIZER_WORDS | TOKENIZER_MAPS;
-    to->bytes = spare->bytes = 0;
-    if ((t->bits & TOKENIZER_COMPOSES) != 0) {
-        if (!compose(t, at, end, spare)) {
+    const TrieNode *trie = (const TrieNode *)(const void *)(t->parts + step->place);
+    const char *plain = t->parts + step->begin, *texts = t->parts + step->middle;
+    const char *begin = at;  // what is copied as it is
+    while (at < end) {
+        if (at + 1 < end && (unsigned char)at[1] < 128 && (unsigned char)*at < 128 && plain[(unsigned char)*at] != 0) {
+            at++;
+            continue;
+        }
+        uint32_t value = 0, bytes;
+        const ptrdiff_t size = trie_longest(trie, at, end, &value);
+        if (size == 0) {
+            at += utf8_size(at, end);
+            continue;
+        }
+        memcpy(&bytes, texts + value, sizeof bytes);
+        if (!buffer_add(to, begin, at - begin) || !buffer_add(to, texts + value + sizeof bytes, bytes)) {
             return false;
         }
-        at = spare->at;
-        end = at + spare->bytes;
-        *text = at;
-        *bytes = spare->bytes;
+        at += size;
+        begin = at;
     }
-    const bool prefixes = t->prefix != PREFIX_NEVER && (first || (t->bits & TOKENIZER_PREFIXES_FIRST) == 0);
-    if (at == end || ((t->bits & changes) == 0 && !prefixes)) {
+    return buffer_add(to, begin, end - begin);
+}
+
+static bool add_replaced(const Tokenizer *t, const TokenizerStep *step, const char *at, const char *end, Buffer *to)
+{
+    const char *first = t->parts + step->begin, *second = t->parts + step->middle;
+    const ptrdiff_t first_bytes = step->middle - step->begin, second_bytes = step->end - step->middle;
+    TextSearch search = search_of(t->parts + step->place, at, end);
+    bool is_done = true;
+    for (TextSpan span = {at, at, false}; is_done && next_span(&search, &span);) {
+        if (!span.matched) {
+            is_done = buffer_add(to, span.begin, span.end - span.begin);
+            continue;
+        }
+        is_done = buffer_add(to, first, first_bytes) &&
+                  (step->flags == 0 || buffer_add(to, span.begin, span.end - span.begin)) &&
+                  buffer_add(to, second, second_bytes);
+    }
+    return search_ends(&search) && is_done;
+}
+
+// Add what a step makes of a text.
+static bool add_change(const Tokenizer *t, const TokenizerStep *step, const char *at, const char *end, Buffer *to)
+{
+    switch (step->kind) {
+    case STEP_FORM:
+        return add_form(t, at, end, step->flags != 0, to);
+    case STEP_MAP:
+        return add_map(t, step, at, end, to);
+    case STEP_REPLACE:
+        return add_replaced(t, step, at, end, to);
+    case STEP_STRIP:
+        if ((step->flags & 1) != 0) {
+            at = blanks_end(at, end);
+        }
+        return buffer_add(to, at, ((step->flags & 2) != 0 ? blanks_begin(at, end) : end) - at);
+    default:
+        return at == end || (buffer_add(to, t->parts + step->begin, step->middle - step->begin) &&
+                             buffer_add(to, at, end - at));
+    }
+}
+
+// Normalize a text between special tokens. The result is the text itself, or it lies in one of two buffers, which are
+// emptied before.
+static bool normalize(const Tokenizer *t, const char **text, ptrdiff_t *bytes, Buffer *to, Buffer *spare)
+{
+    const int64_t changes = TOKENIZER_MARKS | TOKENIZER_STRIPS | TOKENIZER_MAPS | TOKENIZER_PREFIXES;
+    for (ptrdiff_t i = 0; i < t->changes; i++) {
+        spare->bytes = 0;
+        if (!add_change(t, &t->steps[i], *text, *text + *bytes, spare)) {
+            return false;
+        }
+        *text = spare->bytes > 0 ? spare->at : "";
+        *bytes = spare->bytes;
+        Buffer *other = to;
+        to = spare;
+        spare = other;
+    }
+    to = spare;
+    const char *at = *text, *end = at + *bytes;
+    if (at == end || (t->bits & changes) == 0) {
         return true;
     }
+    to->bytes = 0;
     if ((t->bits & TOKENIZER_STRIPS) != 0) {  // nothing is left of spaces alone, not even a prefix
         const char *part;
         ptrdiff_t size, part_bytes;
@@ -392,25 +234,12 @@ static bool normalize(const Tokenizer *t, const char **text, ptrdiff_t *bytes, b
             }
         }
     }
-    const bool is_spaced = at < end && (*at == ' ' || ((t->bits & TOKENIZER_MARKS) != 0 && is_mark(at, end)));
-    const bool puts = prefixes && at < end && (t->bits & TOKENIZER_WORDS) == 0 &&
-                      !(t->prefix == PREFIX_UNLESS_SPACE && is_spaced);
+    const bool puts = (t->bits & TOKENIZER_PREFIXES) != 0 && at < end;
     bool is_done = buffer_room(to, end - at + 1) && (!puts || buffer_add(to, " ", 1));
-    if (is_done && (t->bits & TOKENIZER_WORDS) != 0) {
-        if ((t->bits & TOKENIZER_MAPS) != 0) {  // to the words' text, which is not the given one
-            is_done = add_mapped(t, at, end, to);
-            const Buffer mapped = *to;
-            *to = *spare;
-            *spare = mapped;
-            to->bytes = 0;
-            at = spare->at;
-            end = at + spare->bytes;
-        }
-        is_done = is_done && add_words(at, end, to);
-    } else if (is_done && (t->bits & (TOKENIZER_STRIPS | TOKENIZER_MAPS)) != 0) {
+    if (is_done && (t->bits & (TOKENIZER_STRIPS | TOKENIZER_MAPS)) != 0) {
         is_done = add_mapped(t, at, end, to);
     } else if (is_done) {
-        is_done = add_unmarked(t, at, end, to);
+        is_done = add_unmarked((t->bits & TOKENIZER_MARKS) != 0, at, end, to);
     }
     while (is_done && (t->bits & TOKENIZER_STRIPS) != 0 && to->bytes > 0 && to->at[to->bytes - 1] == ' ') {
         to->bytes--;

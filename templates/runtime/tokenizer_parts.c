@@ -4,7 +4,7 @@
 #include "runtime/tokenizer_merge.c"
 #include "runtime/tokenizer_normalize.c"
 
-enum { MOST_SEEN = 1 << 13, BYTES_A_SEEN = 64, SEEN_BYTES = 23, SEEN_TOKENS = 8, LONGEST_TOKEN = 1 << 12 };
+enum { MOST_SEEN = 1 << 13, BYTES_A_SEEN = 64, SEEN_BYTES = 23, SEEN_TOKENS = 8, LONGEST_TOKEN = 1 << 12, MOST_CUTS = 16 };
 
 // A part that came before, and its tokens: a cache line. The last of its words has the number of its bytes.
 typedef struct {
@@ -20,6 +20,7 @@ typedef struct {
     int32_t *tokens;
     ptrdiff_t count, room;
     Buffer text, spare, symbols, path;
+    Buffer made_of[MOST_CUTS];  // what a step makes of its part
     const char *limit;  // no byte behind is read
     Seen *seen;
     ptrdiff_t seen_places;  // a power of two; 0: none

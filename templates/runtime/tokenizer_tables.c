@@ -14,21 +14,27 @@ enum {
     TOKENIZER_BYTE_LEVEL = 1 << 1,
     TOKENIZER_FUSES = 1 << 2,
     TOKENIZER_SINGLE = 1 << 3,
-    TOKENIZER_SPLITS_WORDS = 1 << 4,
+    TOKENIZER_WORD_PIECES = 1 << 4,
     TOKENIZER_MARKS = 1 << 5,
     TOKENIZER_STRIPS = 1 << 6,
-    TOKENIZER_WORDS = 1 << 7,
-    TOKENIZER_PREFIXES_FIRST = 1 << 8,
-    TOKENIZER_COMPOSES = 1 << 9,
-    TOKENIZER_DROPS_SPACE = 1 << 10,
-    TOKENIZER_STRICT = 1 << 11,
-    TOKENIZER_CUTS = 1 << 12,
-    TOKENIZER_MAPS = 1 << 13,
-    TOKENIZER_UNUSES = 1 << 14,
+    TOKENIZER_PREFIXES = 1 << 7,
+    TOKENIZER_DROPS_SPACE = 1 << 8,
+    TOKENIZER_STRICT = 1 << 9,
+    TOKENIZER_CUTS = 1 << 10,
+    TOKENIZER_MAPS = 1 << 11,
+    TOKENIZER_UNUSES = 1 << 12,
 };
-enum { TOKEN_SILENT = 1, TOKEN_WHOLE = 2, TOKEN_UNUSED = 4, TOKEN_SPECIAL = 8 };
-enum { PREFIX_NEVER, PREFIX_ALWAYS, PREFIX_UNLESS_SPACE };
-enum { PATTERN_NONE, PATTERN_GPT2, PATTERN_LLAMA3, PATTERN_QWEN2, PATTERN_CL100K, PATTERN_O200K };
+enum {
+    TOKEN_SILENT = 1 << 0,
+    TOKEN_WHOLE = 1 << 1,
+    TOKEN_UNUSED = 1 << 2,
+    TOKEN_SPECIAL = 1 << 3,
+    TOKEN_LEFT = 1 << 4,
+    TOKEN_RIGHT = 1 << 5,
+    TOKEN_ALONE = 1 << 6,
+};
+enum { STEP_FORM, STEP_MAP, STEP_REPLACE, STEP_STRIP, STEP_PREPEND, STEP_CUT, STEP_PREFIX };
+enum { CUT_ISOLATED, CUT_REMOVED, CUT_CONTIGUOUS, CUT_WITH_PREVIOUS, CUT_WITH_NEXT, CUT_INVERTED = 8 };
 #define TOKENIZER_MAGIC UINT64_C(0x316b6f746f616c6d)
 #define TOKENIZER_NONE UINT32_MAX
 
@@ -53,8 +59,18 @@ typedef struct {
     uint32_t first, second, code;
 } Composition;
 
+// Flags, the place of a table or of a trie, and where the three ends of two texts are.
 typedef struct {
-    int64_t bits, tokens, symbols, pattern, prefix, unknown;
+    int64_t kind, flags, place, begin, middle, end;
+} TokenizerStep;
+
+// The symbol that a token is written as, where that is another one, and the one where a text begins with it.
+typedef struct {
+    uint32_t token, symbol, first;
+} Written;
+
+typedef struct {
+    int64_t bits, tokens, symbols, changes, longest_word, unknown;
     double unknown_score;
     const uint32_t *ends;  // of each symbol's bytes, behind a zero
     const char *bytes;
@@ -68,15 +84,17 @@ typedef struct {
     const double *scores;
     const int32_t *begin, *end;
     ptrdiff_t begin_count, end_count;
-    const TrieNode *added, *kept, *frozen, *trie, *map;  // NULL: none
+    const TrieNode *added, *added_later, *kept, *frozen, *trie, *map;  // NULL: none
     const uint32_t *map_ends;
     const char *map_bytes;
     const uint8_t *plain;  // ASCII characters that stay what they are before others
-    const uint8_t *class_pages, *classes;
+    const TokenizerStep *steps;  // `changes` of them before added tokens are looked for again
+    const char *parts, *words_of;
+    const Written *written;
     const uint8_t *compose_pages, *compose_classes;
     const Decomposition *decompositions;
     const Composition *compositions;
-    ptrdiff_t decomposition_count, composition_count;
+    ptrdiff_t step_count, written_count, decomposition_count, composition_count;
 } Tokenizer;
 
 // The tables of a block, in the order of mlaot/tokenizers/packing.py.
@@ -97,7 +115,8 @@ static const void *tokenizer_table(const char *packed, const TokenizerTable **ne
 static Tokenizer tokenizer_view(const char *packed)
 {
     const int64_t *head = (const int64_t *)(const void *)packed + 2;
-    Tokenizer t = {.bits = head[0], .tokens = head[1], .symbols = head[2], .pattern = head[3], .prefix = head[4],
+    Tokenizer t = {.bits = head[0], .tokens = head[1], .symbols = head[2], .changes = head[3],
+                   .longest_word = head[4],
                    .unknown = head[5]};
     memcpy(&t.unknown_score, &head[6], sizeof t.unknown_score);
     const TokenizerTable *next = (const TokenizerTable *)(const void *)(head + 7);
@@ -116,6 +135,7 @@ static Tokenizer tokenizer_view(const char *packed)
     t.begin = tokenizer_table(packed, &next, 4, &t.begin_count);
     t.end = tokenizer_table(packed, &next, 4, &t.end_count);
     t.added = tokenizer_table(packed, &next, 1, NULL);
+    t.added_later = tokenizer_table(packed, &next, 1, NULL);
     t.kept = tokenizer_table(packed, &next, 1, NULL);
     t.frozen = tokenizer_table(packed, &next, 1, NULL);
     t.trie = tokenizer_table(packed, &next, 1, NULL);
@@ -123,8 +143,10 @@ static Tokenizer tokenizer_view(const char *packed)
     t.map_ends = tokenizer_table(packed, &next, 1, NULL);
     t.map_bytes = tokenizer_table(packed, &next, 1, NULL);
     t.plain = tokenizer_table(packed, &next, 1, NULL);
-    t.class_pages = tokenizer_table(packed, &next, 1, NULL);
-    t.classes = tokenizer_table(packed, &next, 1, NULL);
+    t.steps = tokenizer_table(packed, &next, sizeof *t.steps, &t.step_count);
+    t.parts = tokenizer_table(packed, &next, 1, NULL);
+    t.words_of = tokenizer_table(packed, &next, 1, NULL);
+    t.written = tokenizer_table(packed, &next, sizeof *t.written, &t.written_count);
     t.compose_pages = tokenizer_table(packed, &next, 1, NULL);
     t.compose_classes = tokenizer_table(packed, &next, 1, NULL);
     t.decompositions = tokenizer_table(packed, &next, sizeof *t.decompositions, &t.decomposition_count);
@@ -161,10 +183,20 @@ static inline uint32_t trie_child(const TrieNode *trie, uint32_t node, char byte
     return (trie[child].link & 511) == label ? child : TOKENIZER_NONE;
 }
 
-// The longest key that a text begins with: its size, and its value; 0 without one.
-static inline ptrdiff_t trie_longest(const TrieNode *trie, const char *at, const char *end, uint32_t *value)
+// The first place from here on where a key may begin.
+static inline const char *trie_skip(const TrieNode *trie, const char *at, const char *end)
 {
-    uint32_t node = 0;
+    const TrieNode *children = trie + (trie[0].link >> 9);
+    while (at < end && (children[(unsigned char)*at].link & 511) != (unsigned char)*at) {
+        at++;
+    }
+    return at;
+}
+
+// The longest key below a node that a text begins with: its size, and its value; 0 without one.
+static inline ptrdiff_t trie_below(const TrieNode *trie, uint32_t node, const char *at, const char *end,
+                                   uint32_t *value)
+{
     ptrdiff_t size = 0;
     for (const char *next = at; next < end;) {
         node = trie_child(trie, node, *next++);
@@ -177,6 +209,11 @@ static inline ptrdiff_t trie_longest(const TrieNode *trie, const char *at, const
         }
     }
     return size;
+}
+
+static inline ptrdiff_t trie_longest(const TrieNode *trie, const char *at, const char *end, uint32_t *value)
+{
+    return trie_below(trie, 0, at, end, value);
 }
 
 static inline uint64_t bytes_of_word(const char *at, ptrdiff_t bytes)  // the first 1 to 7 of a word, or all 8

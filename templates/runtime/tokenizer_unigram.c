@@ -185,19 +185,12 @@ static inline bool add_stretch(Encoding *e, const char *at, const char *end)
     return true;
 }
 
-// Add the pieces of each word on its own, or of all.
+// Add the pieces of a part.
 static bool add_unigram(Encoding *e, const char *at, const char *end)
 {
-    const bool splits = (e->t->bits & TOKENIZER_SPLITS_WORDS) != 0;
     e->score = 0.0;
     for (const char *next; at < end; at = next) {
         next = next_cut(e->t, at, end);
-        if (splits) {
-            const char *space = memchr(at + 1, ' ', (size_t)(next - at - 1));
-            next = space != NULL ? space : next;
-            e->score = *at == ' ' ? 0.0 : e->score;
-            e->follows = *at != ' ' && e->follows;
-        }
         if (!add_stretch(e, at, next)) {
             return false;
         }

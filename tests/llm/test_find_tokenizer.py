@@ -47,15 +47,15 @@ def test_pieces_of_a_gguf_file(case: str, tmp_path: Path) -> None:
         types=[piece.kind for piece in pieces],
         begin=1,
         end=2,
-        adds_space=expected.normalizer.prefix != "",
+        adds_space=expected.normalizer.prefixes,
     )
     found = of_gguf(Path("m.gguf"), said)
     assert found.begin == (1,) and found.end == (2,)
     assert of_gguf(Path("m.gguf"), replace(said, adds_begin=False)).begin == ()
     plain = replace(expected.normalizer, charsmap={}, strips=False)
-    assert same(found, replace(expected, normalizer=plain, begin=(1,), drops_space=plain.prefix != ""))
+    assert same(found, replace(expected, normalizer=plain, begin=(1,), drops_space=plain.prefixes))
     assert not same(of_gguf(Path("m.gguf"), replace(said, adds_space=not said.adds_space)), found)
-    assert of_gguf(Path("m.gguf"), replace(said, adds_space=None)).normalizer.prefix == "always"
+    assert of_gguf(Path("m.gguf"), replace(said, adds_space=None)).normalizer.prefixes
 
 
 @pytest.mark.parametrize(

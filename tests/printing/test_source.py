@@ -11,16 +11,16 @@ MERGING, UNICODE = "mlaot.tokenizers.merging", "mlaot.tokenizers.unicode"
 
 def test_names_of_modules() -> None:
     assert renamed((MERGING, "merge")) == "_merging_merge"
-    assert renamed((UNICODE, "_decompose")) == "_unicode_decompose"
+    assert renamed((UNICODE, "_parts_of")) == "_unicode_parts_of"
     assert renamed(("functools", "cache")) == "_functools.cache" and renamed(("re", "")) == "_re"
 
 
 def test_what_is_needed_comes_first() -> None:
     given = {"_unicode_decompositions", "_unicode_compositions", "_unicode_combining"}
-    texts = definitions([(UNICODE, "compose"), (UNICODE, "_decompose")], given)
+    texts = definitions([(UNICODE, "compose"), (UNICODE, "_parts_of")], given)
     heads = [text.partition("(")[0].partition(" = ")[0] for text in texts]
     assert heads[-1] == "def _unicode_compose" and len(heads) == len({*heads})
-    assert heads.index("def _unicode_decompose") > heads.index(
+    assert heads.index("def _unicode_parts_of") > heads.index(
         "_unicode_HANGUL, _unicode_LEADING, _unicode_VOWEL, _unicode_TRAILING"
     )
     assert "_content" not in "".join(texts), "what is given is not there"

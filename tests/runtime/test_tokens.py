@@ -180,7 +180,7 @@ def test_spaces_that_a_text_begins_with(build: Build, strips: bool) -> None:
         silent=frozenset({0}),
         begin=(0,),
         drops_space=True,
-        normalizer=Normalizer(strips=strips, prefix="always"),
+        normalizer=Normalizer(strips=strips, prefixes=True),
     )
 
     @mlaot.model(text=mlaot.Text(CONTEXT, tokenizer))

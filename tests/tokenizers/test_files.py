@@ -14,6 +14,7 @@ import pytest
 
 from mlaot.errors import MlaotError
 from mlaot.tokenizers import load, pack
+from mlaot.tokenizers.patterns import cut
 from mlaot.tokenizers.ranks import KNOWN
 
 from .stored import CASES, file_of
@@ -86,7 +87,7 @@ def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load(path)
     count = len(file_of("ranks cl100k").splitlines())
     monkeypatch.setitem(KNOWN, count, KNOWN[50256])
-    assert load(path).pattern == "gpt2"
+    assert load(path).cuts == cut("gpt2")
     for rows, message in (
         (b"AA== 0\nAA== 1\n", ":2: the token b'.x00' is empty, too long, there twice, or has a wrong rank"),
         (b"AA== 0\n!! 1\n", ":2: expected base64 and a rank, got b'!! 1'"),
@@ -110,23 +111,23 @@ def _set(*keys: Any) -> Change:
     return change
 
 
-SPLIT = {"type": "Split", "pattern": {"Regex": r"\w+"}, "behavior": "Isolated", "invert": False}
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\b\w+"}, "behavior": "Isolated", "invert": False}
 BROKEN: list[tuple[str, Change, str]] = [
-    ("json gpt2", _set("model", "type", "WordPiece"), "model.type: expected BPE or Unigram, got WordPiece"),
+    ("json gpt2", _set("model", "type", "WordLevel"), "model.type: expected BPE, Unigram, WordPiece, got WordLevel"),
     ("json gpt2", _set("model", []), "is damaged: expected model to be an object, got list"),
     ("json gpt2", _set("added_tokens", [{"id": 3}]), r"is damaged: no added_tokens\[0\].content"),
     (
         "json gpt2",
-        _set("normalizer", {"type": "Lowercase"}),
-        "normalizer: expected Sequence, NFC, Prepend .*, got .*Lowercase",
+        _set("normalizer", {"type": "ByteLevel"}),
+        "normalizer: expected Sequence, NFC, .*, got .*ByteLevel",
     ),
     (
         "json gpt2",
         _set("normalizer", {"type": "Sequence", "normalizers": 3}),
         "normalizers: expected a list of objects",
     ),
-    ("json gpt2", _set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer: expected Sequence, ByteLevel, "),
-    ("json gpt2", _set("pre_tokenizer", SPLIT), r"pattern: expected one of .*, got '\\\\w\+'"),
+    ("json gpt2", _set("pre_tokenizer", {"type": "UnicodeScripts"}), "pre_tokenizer: expected Sequence, ByteLevel, "),
+    ("json gpt2", _set("pre_tokenizer", SPLIT), r"pattern: expected sets, .*, got .*b in .*w\+"),
     ("json gpt2", _set("decoder", {"type": "WordPiece"}), "decoder: expected ByteLevel, .*, got WordPiece"),
     ("json gpt2", _set("model", "vocab", {"a": 0, "b": 0}), "the token 'b' has the id of 'a', 0"),
     ("json gpt2", _set("model", "vocab", {"a": 1 << 40}), "expected the ids of 1 tokens, from 0 on, got 1099511627776"),
@@ -152,9 +153,33 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("json gpt2", _set("added_tokens", [{"id": 9, "content": ""}]), "the added token '' is empty"),
     (
         "json gpt2",
-        _set("added_tokens", [{"id": 9, "content": "x", "lstrip": True}]),
-        "none of single_word, lstrip and rstrip",
+        _set("pre_tokenizer", {**SPLIT, "pattern": {"String": "x"}, "behavior": "Joined"}),
+        "behavior: expected isolated, removed, .*, got Joined",
     ),
+    ("json gpt2", _set("pre_tokenizer", {**SPLIT, "pattern": {}}), "pattern: expected a String or a Regex"),
+    ("json gpt2", _set("pre_tokenizer", {**SPLIT, "pattern": {"Regex": "a*"}}), "nothing at all in 'a.'"),
+    (
+        "json gpt2",
+        _set("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Digits"}] * 13}),
+        "pretokenizers: expected a list of objects, at most 12",
+    ),
+    ("json gpt2", _set("pre_tokenizer", {"type": "Metaspace", "replacement": "_"}), "Metaspace with '\u2581'"),
+    ("json gpt2", _set("decoder", {"type": "Strip", "content": " ", "start": 1}), "decoder: expected ByteLevel, "),
+    ("json gpt2", _set("decoder", {"type": "Replace", "pattern": {"Regex": "x"}}), "decoder: expected ByteLevel, "),
+    (
+        "json gpt2",
+        _set(
+            "normalizer",
+            {
+                "type": "Sequence",
+                "normalizers": 2 * [{"type": "Replace", "pattern": {"Regex": "."}, "content": 99 * "a"}],
+            },
+        ),
+        "expected one that makes a text at most 4096 times as long, got",
+    ),
+    ("json gpt2", _set("normalizer", {"type": "Prepend", "prepend": "\ud800"}), "a step: expected Unicode text"),
+    ("json gpt2", _set("post_processor", {"type": "BertProcessing", "cls": 3}), "post_processor: expected ByteLevel"),
+    ("json unigram", _set("pre_tokenizer", {"type": "ByteLevel"}), "pre_tokenizer: expected another one of a unigram"),
     ("json gpt2", _set("post_processor", "single", [{"SpecialToken": {"id": "x"}}]), "post_processor: expected"),
     ("json unigram", _set("model", "vocab", [["a", 1.0], ["a", 2.0]]), "expected different pieces"),
     ("json unigram", _set("model", "vocab", [["a", None]]), "expected a number as each piece's score"),

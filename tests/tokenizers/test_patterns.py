@@ -1,15 +1,19 @@
-"""The patterns are known by their texts, and cut all of a text."""
+"""Patterns cut all of a text, at the same places as Python's, in Python and in C."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import re
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlaot.tokenizers import Tokenizer, patterns
+from mlaot.tokenizers.pattern_syntax import PatternError
+from mlaot.tokenizers.steps import BEHAVIORS, Cut
 
 from .compiled import Compiled
 
@@ -22,26 +26,23 @@ CUTS = {
 }
 
 
+def parts(cuts: tuple[Cut, ...], text: str) -> list[str]:
+    return [part.decode() for cut in cuts for part in cut.apply(text.encode(), True)]
+
+
 @pytest.mark.parametrize("name", patterns.PATTERNS)
 def test_cut(name: str) -> None:
     text = "I'll go   now'S 1234 \n\nend\n\n"
-    found = patterns.cut(name, text)
+    found = parts(patterns.cut(name), text)
     assert "".join(found) == text
     assert found == [*CUTS[name]]
-
-
-def test_names() -> None:
-    for name, text in patterns.PATTERNS.items():
-        assert patterns.named(text) == name
-    for text, name in patterns.ALIASES.items():
-        assert patterns.named(text) == name and patterns.named(text + " ") == ""
 
 
 @pytest.mark.parametrize("name", patterns.PATTERNS)
 @settings(deadline=None)  # patterns are compiled at first
 @given(text=st.text())
 def test_all_is_cut(name: str, text: str) -> None:
-    assert "".join(patterns.cut(name, text)) == text
+    assert "".join(parts(patterns.cut(name), text)) == text
 
 
 KINDS = " \n\tA1's\u4e2d\u0301./"
@@ -55,7 +56,7 @@ def short(request: pytest.FixtureRequest, code: ctypes.CDLL) -> tuple[Tokenizer,
     own = Tokenizer(
         *("bpe", tokens, {token: i for i, token in enumerate(tokens)}),
         **{"pairs": {(0, 1): (0, 256)}, "byte_level": True, "byte_tokens": (*range(256),), "whole": True},
-        pattern=request.param,
+        cuts=patterns.cut(request.param),
     )
     return own, Compiled(code, own)
 
@@ -71,3 +72,137 @@ def test_cut_in_c(short: tuple[Tokenizer, Compiled]) -> None:
 def test_long_cut_in_c(short: tuple[Tokenizer, Compiled], text: str) -> None:
     own, compiled = short
     assert compiled.encode(text) == own.encode(text)
+
+
+ATOMS = st.sampled_from(["a", "b", " ", "[ab]", "[^a]", ".", r"\s", r"\S", "[a-c]", "\u00e9"])
+LOOKS = st.sampled_from(["(?!a)", r"(?=\s)", r"(?!\S)", "(?=[ab])"])
+TIMES = st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{2,}", "*?", "+?", "??", "{1,2}?"])
+
+
+def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    group = inner.map("(?:{})".format)
+    return st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(group, st.sampled_from(["", "?", "{1,2}", "*", "+?"])).map("".join),
+        st.tuples(inner, inner).map("|".join).map("(?:{})".format),
+        st.tuples(inner, LOOKS).map("".join),
+    )
+
+
+EXPRESSIONS = st.recursive(st.tuples(ATOMS, st.just("") | TIMES).map("".join), _larger, max_leaves=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(expression=EXPRESSIONS, texts=st.lists(st.text("abc \n\u00e9", max_size=12), min_size=8, max_size=8))
+def test_expressions(expression: str, texts: list[str]) -> None:
+    """What is matched is what Python finds, which goes back where these tables never do."""
+    try:
+        find = patterns.of_text(expression)
+    except PatternError as error:
+        assert "nothing" in str(error)
+        return
+    for text in texts:
+        found = [(begin, end) for begin, end, matched in find.spans(text) if matched]
+        assert found == [match.span() for match in re.finditer(expression, text)], text
+
+
+def test_possessive_and_alike() -> None:
+    for expression, text, expected in (
+        (r"a++b?|.", "aaab", ["aaab"]),
+        (r"\s++$|\s", "a  \n b  ", ["a", " ", " ", "\n", " ", "b", "  "]),
+        (r"[ab]?+a|c", "aab bac", ["aa", "b ", "ba", "c"]),
+        (r"\d{1,2}+", "12345x", ["12345", "x"]),
+        (r"(?i:k's)|(?i)ST", "K'S k'\u017f st", ["K'S", " ", "k'\u017f", " ", "st"]),
+        (r"[^(\s|[.,])]+", "a(b |c)", ["a", "(", "b", " |", "c", ")"]),
+        (r"[\p{L}&&[^a-c]]+", "abdxc", ["ab", "dx", "c"]),
+        (r"[]x]+\x41\u0042", "]xABx", ["]xAB", "x"]),
+        (r"\p{^L}|\P{N}+", "a1", ["a", "1"]),
+    ):
+        assert parts((Cut(patterns.of_text(expression)),), text) == expected, expression
+
+
+UNKNOWN = (
+    *(
+        "(",
+        "a)",
+        "[a",
+        "*a",
+        "a{2,1}",
+        "a{5000}",
+        r"\b",
+        r"(?<=a)b",
+        "(?=ab)c",
+        "(?:ab)++",
+        "(?:a*)*b",
+        "a*",
+        "",
+        r"\p{Xx}",
+        "^a",
+    ),
+    *(
+        r"\h",
+        r"\1",
+        "(?x:a)",
+        "[[:alpha:]]",
+        "[b-a]",
+        "(?i:\u00e9)",
+        "(" * 60 + "a" + ")" * 60,
+        "(?:a?){900}b{900}{900}",
+    ),
+    *(r"\x{110000}", "\\", "(?:[ab]*a[ab]{14}c)"),
+)
+
+
+@pytest.mark.parametrize("expression", UNKNOWN)
+def test_unknown(expression: str) -> None:
+    with pytest.raises(PatternError):
+        patterns.of_text(expression)
+
+
+HARD = (r"\s+$", "a*b", "a*b|a", "(?:a|aa)+b|a", r"(?:\s*a)*c| ")
+
+
+@pytest.mark.parametrize("expression", HARD)
+def test_no_text_is_slow(code: ctypes.CDLL, expression: str) -> None:
+    """What was looked at in vain is not looked at again."""
+    tokens = tuple(bytes([byte]) for byte in range(256))
+    own = Tokenizer(
+        *("bpe", tokens, {token: i for i, token in enumerate(tokens)}),
+        **{"byte_level": True, "byte_tokens": (*range(256),), "cuts": (Cut(patterns.of_text(expression)),)},
+    )
+    begun = time.perf_counter()
+    for unit in ("a", " ", "a ", "  a"):
+        text = unit * 30_000 + "x"
+        assert own.encode(text[-3000:]) == Compiled(code, own).encode(text[-3000:])
+        assert Compiled(code, own).encode(text) == [*text.encode()]
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+@pytest.mark.parametrize("inverted", [False, True])
+def test_behaviors(code: ctypes.CDLL, behavior: str, inverted: bool) -> None:
+    """Pieces of one kind tell where a text is cut."""
+    tokens = (*(bytes([byte]) for byte in range(256)), *SHORT)
+    own = Tokenizer(
+        *("bpe", tokens, {token: i for i, token in enumerate(tokens)}),
+        **{"pairs": {(0, 1): (0, 256)}, "byte_level": True, "byte_tokens": (*range(256),), "whole": True},
+        cuts=(Cut(patterns.of_text("[A1]|\n"), behavior, inverted), Cut(patterns.of_literal(" "))),
+    )
+    compiled = Compiled(code, own)
+    for chosen in itertools.product(KINDS[:6], repeat=5):
+        assert compiled.encode("".join(chosen)) == own.encode("".join(chosen)), chosen
+    assert parts(own.cuts[:1], "-AA-A") == EXPECTED[behavior, inverted]
+
+
+EXPECTED = {
+    ("isolated", False): ["-", "A", "A", "-", "A"],
+    ("isolated", True): ["-", "A", "A", "-", "A"],
+    ("removed", False): ["-", "-"],
+    ("removed", True): ["A", "A", "A"],
+    ("contiguous", False): ["-", "AA", "-", "A"],
+    ("contiguous", True): ["-", "AA", "-", "A"],
+    ("merged with previous", False): ["-A", "A", "-A"],
+    ("merged with previous", True): ["-", "A", "A-", "A"],
+    ("merged with next", False): ["-", "A", "A-", "A"],
+    ("merged with next", True): ["-A", "A", "-A"],
+}

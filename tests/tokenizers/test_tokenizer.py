@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlaot.tokenizers import Tokenizer, characters, raw_bytes
 from mlaot.tokenizers.normalizer import Normalizer
+from mlaot.tokenizers.steps import Prefix
 from mlaot.tokenizers.unicode import CODES
 
 from .compiled import Compiled
@@ -99,7 +100,7 @@ def test_long_texts_end(all_cases: Cases, unit: str) -> None:
     for name, tokenizer, compiled in all_cases:
         if name != "characters":
             found = compiled.encode(text, special=False, begin=False)
-            is_kept = tokenizer.byte_level and not tokenizer.normalizer.composes and not tokenizer.normalizer.prefix
+            is_kept = tokenizer.byte_level and not tokenizer.normalizer.changes
             assert not is_kept or tokenizer.decode(found) == text, name
 
 
@@ -178,20 +179,22 @@ def test_unused_pieces_are_taken_apart(code: ctypes.CDLL) -> None:
         assert own.encode(text) == expected == Compiled(code, own).encode(text)
 
 
-@pytest.mark.parametrize("prefix", ["", "always", "unless space"])
+@pytest.mark.parametrize("prefixes", [True, False])
 @pytest.mark.parametrize("marks", [True, False])
 @settings(deadline=None)  # patterns are compiled at first
 @given(text=TEXT | st.text(st.sampled_from(" \t\u2581ab\u3000<s>")))
-def test_normalizers(code: ctypes.CDLL, text: str, prefix: str, marks: bool) -> None:
+def test_normalizers(code: ctypes.CDLL, text: str, prefixes: bool, marks: bool) -> None:
     """The steps that no stored tokenizer has, with added tokens between the texts."""
     tokens = (*(bytes([byte]) for byte in range(256)), b"<s>")
-    for strips, words, first in ((False, False, True), (True, False, False), (False, True, False)):
-        normalizer = Normalizer(strips=strips, words=words, prefix=prefix, prefixes_first=first, marks=marks)
-        own = Tokenizer(
-            *("bpe", tokens, {t: i for i, t in enumerate(tokens[:256])}),
-            **{"byte_level": True, "byte_tokens": (*range(256),), "normalizer": normalizer, "added": {b"<s>": 256}},
-        )
-        assert Compiled(code, own).encode(text) == own.encode(text)
+    for strips in (False, True):
+        for only_first in (False, True):
+            own = Tokenizer(
+                *("bpe", tokens, {t: i for i, t in enumerate(tokens[:256])}),
+                **{"byte_level": True, "byte_tokens": (*range(256),), "added": {b"<s>": 256}},
+                normalizer=Normalizer(strips=strips, prefixes=prefixes, marks=marks),
+                cuts=(Prefix(only_first or not prefixes, only_first, marks),),
+            )
+            assert Compiled(code, own).encode(text) == own.encode(text)
 
 
 def test_ends(code: ctypes.CDLL, tmp_path: Path) -> None:
