@@ -28,6 +28,7 @@ from .. import projects
 from ..compiled import AVAILABLE
 
 ALL = ("base", "v3", "v4")
+LENGTH, WIDTH = mlaot.dim("length"), mlaot.dim("width")
 
 
 class Classifier(nn.Module):
@@ -122,17 +123,62 @@ def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
     assert "base" in module.selftest()
 
 
-def test_functions_without() -> None:
-    """Random numbers; answers that are not finite."""
+def random(x: mlaot.f32[3]) -> Any:
+    return F.dropout(x, 0.5, training=True)
 
-    def random(x: mlaot.f32[3]) -> Any:
-        return F.dropout(x, 0.5, training=True)
 
-    def infinite(x: mlaot.f32[3]) -> Any:
-        return x / 0
+def infinite(x: mlaot.f32[3]) -> Any:
+    return x / 0
 
-    for function in (random, infinite):
-        assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+
+def undecided(x: mlaot.f32[30]) -> Any:
+    return mlaot.astype(x * 1e9 + 0.5, mlaot.i64)
+
+
+def empty(x: mlaot.f32[3]) -> Any:
+    return x[3:]
+
+
+def long(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return x[20_000:]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (random, "draws random numbers"),
+        (infinite, "gives numbers that are not finite for generated inputs (out)"),
+        (undecided, "gives integers that a rounding decides (out)"),
+        (empty, "gives nothing for generated inputs"),
+        (long, "fits no sizes of length and width up to 16,384 that were tried; give a `sample`"),
+    ],
+)
+def test_functions_without(function: Any, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+    assert capsys.readouterr().out == f"mlaot: nn has no golden vectors: forward {reason}\n"
+
+
+def test_each_dim_has_a_size_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a size leaves nothing of the answer, the next is taken."""
+
+    def model(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+        return x[40:, 3:]
+
+    (call,) = compile_model(mlaot.model(model), "nn", Options(isas=("base",)), golden=True).module.golden
+    assert call.dims == (48, 4) and len(call.outputs[0]) == 9
+    assert capsys.readouterr().out == ""
+
+
+def rows(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return mlaot.tanh(x)
+
+
+@pytest.mark.parametrize("function", [long, rows])
+def test_sizes_of_a_sample(function: Any) -> None:
+    """They are tried first, with no more rows than are needed."""
+    sample = np.zeros((20_001, 5), np.float32)
+    program = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), sample={"x": sample}, golden=True)
+    assert [call.dims for call in program.module.golden] == [(20_001 if function is long else 2, 5)]
 
 
 def test_dims_and_their_expressions(tmp_path: Path) -> None:
