@@ -195,6 +195,61 @@ def test_dims_and_their_expressions(tmp_path: Path) -> None:
     assert dict(zip(lowered.dims, call.dims, strict=True)) == {"n": 2} and len(call.outputs[0]) == 5
 
 
+class Images(nn.Module):
+    shape = (3, 9, 7)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.Conv2d(3, 8, 3, rng=0), nn.Linear(8, 4, rng=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(np.mean(F.relu(self.a(x)), axis=(2, 3)))
+
+
+class Texts(nn.Module):
+    shape = (5, 16)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.LayerNorm(16), nn.MultiheadAttention(16, 2, rng=0)
+
+    def forward(self, x: Any) -> Any:
+        x = self.a(x)
+        return x + self.b(x, x, x, need_weights=False)[0]
+
+
+class Sounds(nn.Module):
+    shape = (6, 10)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.GRU(10, 12, batch_first=True, rng=0), nn.Linear(12, 3, rng=1)
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(self.b(self.a(x)[0]), -1)
+
+
+@pytest.mark.parametrize("net", [Images, Texts, Sounds])
+def test_weights_that_are_one_percent_off_are_found(net: Any) -> None:
+    """Whichever array they are in, answers move much further than the bound."""
+
+    def answers(change: str = "") -> tuple[float, ...]:
+        model = net()
+        for name, parameter in model.named_parameters():
+            parameter.array = parameter.array + np.float32(0.1 if "bias" in name else 0)  # some are zero
+            parameter.array *= np.float32(1.01 if name == change else 1)
+
+        def forward(x: Any) -> Any:
+            return model(x)
+
+        forward.__annotations__["x"] = mlaot.f32[LENGTH, *net.shape]
+        declared = mlaot.model(forward, parameters=model)
+        (call,) = compile_model(declared, "nn", Options(isas=("base",)), golden=True).module.golden
+        return call.outputs[0]
+
+    bound, *right = answers()
+    for name, _ in net().named_parameters():
+        _, *wrong = answers(name)
+        assert np.abs(np.subtract(wrong, right)).max() > 4 * bound, name
+
+
 def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlaot.report.golden.MAX_TWO_ROWS", 100)
     golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
