@@ -17,7 +17,7 @@ from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
 from mlaot.evaluate import evaluate
 from mlaot.frontend.trace.declaration import Reference
-from mlaot.ir import Graph
+from mlaot.ir import Dim, Graph, TupleType
 from mlaot.ir.dims import names, parse, substitute
 from mlaot.ir.module import SEEN, Module
 from mlaot.ir.ports import Port, numbers
@@ -129,7 +129,17 @@ def _sizes(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) ->
     few = sample | {name: min(sample[name], EQUAL[0]) for name in rows & sample.keys() if len(rows) == 1}
     needed = dict.fromkeys((*conditions(graph), *conditions(module.graphs[entry.name])))
     known = [condition for condition in needed if names(condition) <= sample.keys()]
-    yield from islice(fitting_sizes([few, sample, *equal], known), TRIES)
+    filled = [d - 1 for d in _open_extents(graph) if names(d) <= sample.keys()]
+    for wanted in ([*known, *filled], known):  # of values without elements little can be proven
+        yield from islice(fitting_sizes([few, sample, *equal], wanted), TRIES)
+
+
+def _open_extents(graph: Graph) -> list[Dim]:
+    """List the extents of a graph's values that have named dims."""
+    types = [
+        t for node in graph.nodes() for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))
+    ]
+    return list(dict.fromkeys(d for t in types for d in t.shape if names(d)))
 
 
 def _light_first(entry: Entry, candidates: Iterable[Sizes]) -> Iterator[Sizes]:

@@ -158,14 +158,21 @@ def test_functions_without(function: Any, reason: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == f"mlaot: nn has no golden vectors: forward {reason}\n"
 
 
-def test_each_dim_has_a_size_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where a size leaves nothing of the answer, the next is taken."""
+def cut(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return x[40:, 3:]
 
-    def model(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
-        return x[40:, 3:]
 
-    (call,) = compile_model(mlaot.model(model), "nn", Options(isas=("base",)), golden=True).module.golden
-    assert call.dims == (48, 4) and len(call.outputs[0]) == 9
+def added(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return np.sum(x[3:], axis=0)
+
+
+@pytest.mark.parametrize(("function", "sizes"), [(cut, (48, 4)), (added, (4, 2))])
+def test_each_dim_has_a_size_of_its_own(
+    function: Any, sizes: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a size leaves nothing of a value, the next is taken."""
+    (call,) = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden
+    assert call.dims == sizes
     assert capsys.readouterr().out == ""
 
 
