@@ -15,7 +15,7 @@ import numpy as np
 
 from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
-from mlaot.evaluate import evaluate
+from mlaot.evaluate import evaluate, learn_dims
 from mlaot.frontend.trace.declaration import Reference
 from mlaot.ir import Dim, Graph, TupleType
 from mlaot.ir.dims import names, parse, substitute
@@ -32,7 +32,7 @@ from mlaot.transforms.batch import draws
 SAMPLES = 32  # elements of an output that a golden vector keeps
 MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
 ROUNDINGS = 64  # epsilons of the largest element, in case NumPy's own error happens to be small
-MAX_TWO_ROWS = 2_000_000_000  # operations of a call: NumPy takes seconds for more, the smallest call must do
+MAX_OPERATIONS = 2_000_000_000  # operations of all calls: NumPy takes seconds for more, the smallest call must do
 TRIES = 100  # sizes of the dims whose inputs are made, of which an entry may refuse most
 EVALUATIONS = 5  # of an entry, with other sizes where answers cannot be compared
 ROUNDING_SHARE = 1e-2  # of the largest element: more than rounding in any dtype but float16 explains
@@ -64,7 +64,7 @@ def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ..
     """Compute the entry's answers for some small values of its dims, or say why there are none."""
     if any(map(draws, graph.nodes())):
         return "draws random numbers"
-    reason, evaluations = "", 0
+    reason, evaluations, spent = "", 0, 0
     refusal = _refusal_graph(entry, graph)
     for sizes in _light_first(entry, _sizes(entry, graph, module, dims)):
         try:
@@ -72,7 +72,7 @@ def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ..
             if refusal and (refused := _refused(entry, evaluate(refusal, module.declared_slots | inputs, dims=sizes))):
                 reason = reason or f"refuses generated inputs: {refused}"
                 continue
-            evaluations += 1
+            evaluations, spent = evaluations + 1, spent + substitute(parse(entry.work), sizes)
             exact = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
             rounded = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, dims=sizes)
             declared = exact
@@ -87,7 +87,7 @@ def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ..
             reason = f"refuses generated inputs: {refused}" if refused else _unusable(entry, exact, rounded)
             if not reason:
                 return _golden(entry, sizes, dims, declared, exact, rounded, quantized=bool(module.quantized))
-        if evaluations == EVALUATIONS:
+        if evaluations == EVALUATIONS or spent > MAX_OPERATIONS:
             break
     return reason or f"fits no sizes of {' and '.join(dims)} up to {SINGLE[-1]:,} that were tried; give a `sample`"
 
@@ -119,19 +119,20 @@ def _sizes(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) ->
     if SEEN in dims:  # as many as there are tokens, which are not changed apart
         yield from equal
         return
-    sample = equal[0] | {
-        str(extent): size
-        for port in entry.inputs
-        for extent, size in zip(port.shape, np.shape((module.sample or {}).get(port.name, ())), strict=False)
-        if extent in dims
-    }
-    rows = {port.shape[0] for port in entry.inputs if port.shape}
+    arrays = {name: array for name, array in (module.sample or {}).items() if name in graph.inputs}
+    shapes = {name: (graph.inputs[name].type, array.shape) for name, array in arrays.items()}
+    sample = equal[0] | learn_dims({name: pair for name, pair in shapes.items() if pair[0].rank == len(pair[1])}, {})
+    rows = {str(port.shape[0]) for port in entry.inputs if port.shape}
     few = sample | {name: min(sample[name], EQUAL[0]) for name in rows & sample.keys() if len(rows) == 1}
     needed = dict.fromkeys((*conditions(graph), *conditions(module.graphs[entry.name])))
     known = [condition for condition in needed if names(condition) <= sample.keys()]
     filled = [d - 1 for d in _open_extents(graph) if names(d) <= sample.keys()]
+    tried: list[Sizes] = []
     for wanted in ([*known, *filled], known):  # of values without elements little can be proven
-        yield from islice(fitting_sizes([few, sample, *equal], wanted), TRIES)
+        for sizes in islice(fitting_sizes([few, sample, *equal], wanted), TRIES):
+            if sizes not in tried:
+                tried.append(sizes)
+                yield sizes
 
 
 def _open_extents(graph: Graph) -> list[Dim]:
@@ -146,7 +147,7 @@ def _light_first(entry: Entry, candidates: Iterable[Sizes]) -> Iterator[Sizes]:
     """Yield the sizes whose calls do not take long; if none is taken, those whose call is the shortest of the rest."""
     work, heavy = parse(entry.work), list[tuple[int, Sizes]]()
     for sizes in candidates:
-        if (operations := substitute(work, sizes)) <= MAX_TWO_ROWS:
+        if (operations := substitute(work, sizes)) <= MAX_OPERATIONS:
             yield sizes
         else:
             heavy.append((operations, sizes))

@@ -16,6 +16,7 @@ from mlaot import nn, passes
 from mlaot.build.replay import replay, runs_here
 from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.generate import compile_model
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.ports import numbers
@@ -158,6 +159,18 @@ def test_functions_without(function: Any, reason: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == f"mlaot: nn has no golden vectors: forward {reason}\n"
 
 
+@pytest.mark.parametrize(("operations", "evaluations"), [(10**9, 5), (20, 4), (1, 1)])
+def test_few_evaluations(operations: int, evaluations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where answers cannot be compared, no sizes are tried twice, and not many: calls with 2, 1, 3 and 4 rows."""
+    calls = []
+    monkeypatch.setattr(
+        "mlaot.report.golden.evaluate", lambda *args, **rest: calls.append(1) or evaluate(*args, **rest)
+    )
+    monkeypatch.setattr("mlaot.report.golden.MAX_OPERATIONS", operations)
+    compile_model(mlaot.model(infinite), "nn", Options(isas=("base",)), golden=True)
+    assert len(calls) == 2 * evaluations
+
+
 def cut(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
     return x[40:, 3:]
 
@@ -180,12 +193,16 @@ def rows(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
     return mlaot.tanh(x)
 
 
-@pytest.mark.parametrize("function", [long, rows])
-def test_sizes_of_a_sample(function: Any) -> None:
+def pairs(x: mlaot.f32[LENGTH, 3 * WIDTH + 2]) -> Any:
+    return mlaot.tanh(x)
+
+
+@pytest.mark.parametrize(("function", "sizes"), [(long, (20_001, 5)), (rows, (2, 5)), (pairs, (2, 1))])
+def test_sizes_of_a_sample(function: Any, sizes: tuple[int, ...]) -> None:
     """They are tried first, with no more rows than are needed."""
     sample = np.zeros((20_001, 5), np.float32)
     program = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), sample={"x": sample}, golden=True)
-    assert [call.dims for call in program.module.golden] == [(20_001 if function is long else 2, 5)]
+    assert [call.dims for call in program.module.golden] == [sizes]
 
 
 def test_dims_and_their_expressions(tmp_path: Path) -> None:
@@ -258,7 +275,7 @@ def test_weights_that_are_one_percent_off_are_found(net: Any) -> None:
 
 
 def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlaot.report.golden.MAX_TWO_ROWS", 100)
+    monkeypatch.setattr("mlaot.report.golden.MAX_OPERATIONS", 100)
     golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
     assert {call.dims for call in golden} == {(1,)}
 
