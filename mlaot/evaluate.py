@@ -30,7 +30,7 @@ def evaluate(
     for name, value in arrays.items():
         type_ = graph.inputs[name].type
         assert value.ndim == type_.rank, f"{name}: expected {type_}, got shape {value.shape}"
-    values = _learn({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
+    values = learn_dims({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
     values |= _seen(graph, arrays) if SEEN not in values and "place" in arrays else {}
     for condition in conditions(graph) if values else ():
         if dims_.substitute(condition, values) < 0:
@@ -48,7 +48,7 @@ def bind(body: Subgraph, dims: Mapping[str, int] = NOTHING, wide: bool = False) 
     return call
 
 
-def _learn(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str, int]) -> dict[str, int]:
+def learn_dims(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str, int]) -> dict[str, int]:
     """Learn the named dims from the shapes of inputs: first those that are an axis, then those in expressions of one.
 
     An extent that is linear in a dim n, ``zero + n * (one - zero)`` by its values at 0 and 1, gives n.

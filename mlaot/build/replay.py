@@ -52,7 +52,7 @@ def replay_file(name: str, library: Path, origin: str) -> dict[str, float]:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())
         print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {text}")
     else:
-        print(f"mlaot: {name} has no golden vectors")
+        print(f"mlaot: {name} was not replayed: it has no golden vectors")
     return shares
 
 

@@ -34,14 +34,16 @@ def add_metadata(program: Program, graphs: Module) -> Program:
 
 
 def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
-    """Add golden vectors, for which NumPy evaluates the model.
+    """Add golden vectors, for which NumPy evaluates the model, or print why there are none.
 
     Print how far the answers of the model's references are from them, what weights in fewer bits save and cost, and how
     much memory a text takes.
     """
     references = model.references if isinstance(model, Declaration) else {}
     with stage("computing golden vectors"):
-        vectors = golden_vectors(graphs, program.module)
+        vectors, reason = golden_vectors(graphs, program.module)
+    if reason:
+        print(f"mlaot: {graphs.name} has no golden vectors: {reason}", flush=True)
     for line in compare_references(references, graphs, program.module, vectors):
         print(f"mlaot: {graphs.name}: {line}", flush=True)
     if graphs.options.weights_dtype:

@@ -98,7 +98,7 @@ def golden_calls(module: ExtensionModule) -> Iterator[dict[str, Any]]:
             "inputs": [port_fields(port) for port in entry.inputs],
             "outputs": [
                 {"name": port.name, "bound": bound, "elements": elements}
-                for port, (bound, *elements) in zip(entry.outputs, call.outputs, strict=True)
+                for port, (bound, *elements) in zip(entry.results, call.outputs, strict=True)
             ],
         }
 

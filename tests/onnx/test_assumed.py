@@ -18,8 +18,10 @@ from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare
+from mlaot.report.metadata import golden_calls
 from mlaot.settings.options import Options
 
+from .. import projects
 from ..runtime.models import FLAGS, WARNINGS, load
 
 KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64}
@@ -100,12 +102,14 @@ def test_without_a_declared_shape() -> None:
         Backend.prepare(file)
 
 
-def test_module_refuses(tmp_path: Path) -> None:
+def test_module_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The extension module itself, and not only its kernels."""
     program = compile_model(
         declare(model("Reshape", [X, of(0, 0)], [[4, 6]]), {}), "shipped.nn", Options(isas=("base",)), golden=True
     )
     assert program.module.golden == ()
+    why = "forward refuses generated inputs: its second input, the shape, must make [4, 6] (node 'n')"
+    assert capsys.readouterr().out == f"mlaot: shipped.nn has no golden vectors: {why}\n"
     write(program_files(program), tmp_path)
     checked = [*find_toolchain().command, *FLAGS.split(), *WARNINGS.split(), "-fsyntax-only", str(tmp_path / "nn.c")]
     subprocess.run(checked, check=True)
@@ -120,3 +124,25 @@ def test_module_refuses(tmp_path: Path) -> None:
     assert nn.selftest() == {}
     with pytest.raises(MlaotError, match="an input decides a shape, which functions for C cannot refuse"):
         program_files(replace(program, module=replace(program.module, options=Options(c_library=True))))
+
+
+def test_golden_vectors_of_inputs_that_are_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shape is generated as [7, 4], which fits only where x has 4 columns; the model is evaluated for no other."""
+    monkeypatch.setattr("mlaot.report.golden.EVALUATIONS", 1)
+    infos = [helper.make_tensor_value_info("s", TensorProto.INT64, [2])]
+    infos.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [7, "n"]))
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, "n"])
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "s"], ["y"], name="node")], "g", infos, [out])
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    declared = declare(file, {})
+    module = projects.load(projects.build_module(declared, "accepts", tmp_path, ("base",), golden=True))
+    assert module.selftest() == {"base": 0}
+    printed = capsys.readouterr().out
+    assert printed == "mlaot: accepts.nn: onnx.reference gives the same answer to 1e-09 of the largest element\n"
+    program = compile_model(declared, "accepts.nn", Options(isas=("base",)), golden=True)
+    assert [call.dims for call in program.module.golden] == [(4,)]
+    assert [len(call["outputs"]) for call in golden_calls(program.module)] == [1]
+    python = projects.plain_module(declared, "accepts_python", tmp_path / "python", golden=True)
+    assert python.selftest() == {"python": 0}

@@ -16,6 +16,7 @@ from mlaot import nn, passes
 from mlaot.build.replay import replay, runs_here
 from mlaot.build.toolchain import find_toolchain
 from mlaot.errors import MlaotError
+from mlaot.evaluate import evaluate
 from mlaot.generate import compile_model
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.ports import numbers
@@ -28,6 +29,7 @@ from .. import projects
 from ..compiled import AVAILABLE
 
 ALL = ("base", "v3", "v4")
+LENGTH, WIDTH = mlaot.dim("length"), mlaot.dim("width")
 
 
 class Classifier(nn.Module):
@@ -122,17 +124,85 @@ def test_inputs_of_other_dtypes(dtype: Any, tmp_path: Path) -> None:
     assert "base" in module.selftest()
 
 
-def test_functions_without() -> None:
-    """Random numbers; answers that are not finite."""
+def random(x: mlaot.f32[3]) -> Any:
+    return F.dropout(x, 0.5, training=True)
 
-    def random(x: mlaot.f32[3]) -> Any:
-        return F.dropout(x, 0.5, training=True)
 
-    def infinite(x: mlaot.f32[3]) -> Any:
-        return x / 0
+def infinite(x: mlaot.f32[3]) -> Any:
+    return x / 0
 
-    for function in (random, infinite):
-        assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+
+def undecided(x: mlaot.f32[30]) -> Any:
+    return mlaot.astype(x * 1e9 + 0.5, mlaot.i64)
+
+
+def empty(x: mlaot.f32[3]) -> Any:
+    return x[3:]
+
+
+def long(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return x[20_000:]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (random, "draws random numbers"),
+        (infinite, "gives numbers that are not finite for generated inputs (out)"),
+        (undecided, "gives integers that a rounding decides (out)"),
+        (empty, "gives nothing for generated inputs"),
+        (long, "fits no sizes of length and width up to 16,384 that were tried; give a `sample`"),
+    ],
+)
+def test_functions_without(function: Any, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+    assert capsys.readouterr().out == f"mlaot: nn has no golden vectors: forward {reason}\n"
+
+
+@pytest.mark.parametrize(("operations", "evaluations"), [(10**9, 5), (20, 4), (1, 1)])
+def test_few_evaluations(operations: int, evaluations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where answers cannot be compared, no sizes are tried twice, and not many: calls with 2, 1, 3 and 4 rows."""
+    calls = []
+    monkeypatch.setattr(
+        "mlaot.report.golden.evaluate", lambda *args, **rest: calls.append(1) or evaluate(*args, **rest)
+    )
+    monkeypatch.setattr("mlaot.report.golden.MAX_OPERATIONS", operations)
+    compile_model(mlaot.model(infinite), "nn", Options(isas=("base",)), golden=True)
+    assert len(calls) == 2 * evaluations
+
+
+def cut(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return x[40:, 3:]
+
+
+def added(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return np.sum(x[3:], axis=0)
+
+
+@pytest.mark.parametrize(("function", "sizes"), [(cut, (48, 4)), (added, (4, 2))])
+def test_each_dim_has_a_size_of_its_own(
+    function: Any, sizes: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a size leaves nothing of a value, the next is taken."""
+    (call,) = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden
+    assert call.dims == sizes
+    assert capsys.readouterr().out == ""
+
+
+def rows(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
+    return mlaot.tanh(x)
+
+
+def pairs(x: mlaot.f32[LENGTH, 3 * WIDTH + 2]) -> Any:
+    return mlaot.tanh(x)
+
+
+@pytest.mark.parametrize(("function", "sizes"), [(long, (20_001, 5)), (rows, (2, 5)), (pairs, (2, 1))])
+def test_sizes_of_a_sample(function: Any, sizes: tuple[int, ...]) -> None:
+    """They are tried first, with no more rows than are needed."""
+    sample = np.zeros((20_001, 5), np.float32)
+    program = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), sample={"x": sample}, golden=True)
+    assert [call.dims for call in program.module.golden] == [sizes]
 
 
 def test_dims_and_their_expressions(tmp_path: Path) -> None:
@@ -149,8 +219,63 @@ def test_dims_and_their_expressions(tmp_path: Path) -> None:
     assert dict(zip(lowered.dims, call.dims, strict=True)) == {"n": 2} and len(call.outputs[0]) == 5
 
 
+class Images(nn.Module):
+    shape = (3, 9, 7)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.Conv2d(3, 8, 3, rng=0), nn.Linear(8, 4, rng=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(np.mean(F.relu(self.a(x)), axis=(2, 3)))
+
+
+class Texts(nn.Module):
+    shape = (5, 16)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.LayerNorm(16), nn.MultiheadAttention(16, 2, rng=0)
+
+    def forward(self, x: Any) -> Any:
+        x = self.a(x)
+        return x + self.b(x, x, x, need_weights=False)[0]
+
+
+class Sounds(nn.Module):
+    shape = (6, 10)
+
+    def __init__(self) -> None:
+        self.a, self.b = nn.GRU(10, 12, batch_first=True, rng=0), nn.Linear(12, 3, rng=1)
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(self.b(self.a(x)[0]), -1)
+
+
+@pytest.mark.parametrize("net", [Images, Texts, Sounds])
+def test_weights_that_are_one_percent_off_are_found(net: Any) -> None:
+    """Whichever array they are in, answers move much further than the bound."""
+
+    def answers(change: str = "") -> tuple[float, ...]:
+        model = net()
+        for name, parameter in model.named_parameters():
+            parameter.array = parameter.array + np.float32(0.1 if "bias" in name else 0)  # some are zero
+            parameter.array *= np.float32(1.01 if name == change else 1)
+
+        def forward(x: Any) -> Any:
+            return model(x)
+
+        forward.__annotations__["x"] = mlaot.f32[LENGTH, *net.shape]
+        declared = mlaot.model(forward, parameters=model)
+        (call,) = compile_model(declared, "nn", Options(isas=("base",)), golden=True).module.golden
+        return call.outputs[0]
+
+    bound, *right = answers()
+    for name, _ in net().named_parameters():
+        _, *wrong = answers(name)
+        assert np.abs(np.subtract(wrong, right)).max() > 4 * bound, name
+
+
 def test_one_row_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlaot.report.golden.MAX_TWO_ROWS", 100)
+    monkeypatch.setattr("mlaot.report.golden.MAX_OPERATIONS", 100)
     golden = compile_model(classifier(), "nn", Options(isas=("base",)), golden=True).module.golden
     assert {call.dims for call in golden} == {(1,)}
 
