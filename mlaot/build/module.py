@@ -68,8 +68,9 @@ def copy_sessions(settings: Settings, generated: Path, site: Path) -> None:
     """Copy the package that answers as onnxruntime does, if there is to be one, to its place below ``site``."""
     if settings.onnxruntime:
         name = settings.onnxruntime.module
-        shutil.copytree(generated / name, site.joinpath(*name.split(".")), dirs_exist_ok=True)
-        (site.joinpath(*name.split(".")).parent / "py.typed").touch()
+        target = site.joinpath(*name.split("."))
+        shutil.copytree(generated / name, target, dirs_exist_ok=True)
+        (target.parent / "py.typed").touch()
 
 
 def copy_stub(model: ModelSettings, generated: Path, folder: Path) -> None:

@@ -143,19 +143,19 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
     """
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
-    product = next((node for node, _ in reads if node.op is not gather), None)
-    if len(axes) != 1 or product is None:
+    reader = next((node for node, _ in reads if node.op is not gather), None)
+    if len(axes) != 1 or reader is None:
         return None
     (axis,) = axes
     if axis is None:
         return None
     type_ = reads[0][0].arg(reads[0][1]).type
     shape = tuple(int(d) for d in type_.shape)
-    gates, width = _gates(product), LINE // type_.dtype.itemsize
+    gates, width = _gates(reader), LINE // type_.dtype.itemsize
     columns, rows = shape[axis], prod(shape) // shape[axis]
     if type_.dtype.name not in (*VECTORS, "i32") or columns < (2 if gates else width // 2):
         return None
-    if gates or type_.dtype.name not in VECTORS or product.op in (contract_groups, gather_groups):
+    if gates or type_.dtype.name not in VECTORS or reader.op in (contract_groups, gather_groups):
         return axis, Panels(rows, columns, width)
     remainder = columns % width
     has_gaps = columns + -columns % width > PADDING_GROWTH * columns

@@ -48,18 +48,22 @@ class Operand:
 
 @dataclass(frozen=True)
 class Groups:
-    """How the operands of a contraction are stored: numbers of few bits, and fields of ``bits`` in words.
+    """How the operands of a contraction are stored: numbers of few bits, and fields of words.
 
     The fields of a word that are multiplied at once, by the function ``dot``, are the innermost summed axis, the words
     of a group the next one. The sum of a group is of integers, begins with ``start`` if that is not 0, and goes into
     the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
     """
 
-    bits: int
     dot: str
     scale: Operand
     row_scale: Operand
     start: Operand | None
+
+    @property
+    def bits(self) -> int:
+        """The bits of a field."""
+        return 4 if self.dot in DOTS else 8
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,6 @@ def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilo
         "add",
         start.value,
         groups=Groups(
-            4 if dots[0] in DOTS else 8,
             dots[0],
             _operand([scale], variables, lanes),
             _operand([row_scale], variables, lanes),

@@ -36,7 +36,7 @@ def of_content(path: Path, content: Part) -> Tokenizer:
     shape = Shape(path)
     cuts = [*flat(path, content.get("pre_tokenizer"), "pretokenizers")]
     shape.normalize(content.get("normalizer"), not any(part.get("type") == "ByteLevel" for part in cuts))
-    shape.pre_tokenize(content.get("pre_tokenizer"))
+    shape.pre_tokenize(cuts)
     decoder = read_decoder(path, content, shape)
     found = READERS[kind](path, model, _vocabulary(path, model, kind), shape, decoder)
     found = replace(found, normalizer=shape.normalizer, cuts=shape.cuts, drops_space=decoder.drops_space)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlaot.tokenizers.json_steps import Part, Shape, byte_of, flat, refuse, utf8
+from mlaot.tokenizers.json_steps import Part, Shape, byte_of, flat, prepend_scheme, refuse, utf8
 from mlaot.tokenizers.steps import MARK
 
 # What the decoder of WordPiece makes of tokens, in this order.
@@ -43,8 +43,8 @@ def read_decoder(path: Path, content: Part, shape: Shape) -> Decoder:
     if alone == "WordPiece" and isinstance(parts[0].get("prefix"), str):
         return _word_pieces(path, parts[0]["prefix"], bool(parts[0].get("cleanup", True)))
     if alone == "Metaspace" and parts[0].get("replacement") == MARK:
-        scheme = parts[0].get("prepend_scheme", "always") if parts[0].get("add_prefix_space", True) else "never"
-        return Decoder(lambda token: _spaced(path, token, scheme != "never"), scheme != "never")
+        drops = prepend_scheme(parts[0]) != "never"
+        return Decoder(lambda token: _spaced(path, token, drops), drops)
     if not kinds:
         return Decoder(lambda token: (utf8(path, f" {token}"), utf8(path, token)), True)
     if strips and [parts[-1].get(name) for name in ("content", "start", "stop")] != [" ", 1, 0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -69,6 +69,11 @@ def flat(path: Path, part: Any, name: str, depth: int = 0) -> Iterator[Part]:
         raise refuse(path, name, part.get(name), f"a list of objects, at most {MAX_PARTS}")
     for one in part[name]:
         yield from flat(path, one, name, depth + 1)
+
+
+def prepend_scheme(part: Part) -> Any:
+    """Return before which parts of a text a Metaspace puts a space: always, first or never."""
+    return part.get("prepend_scheme", "always") if part.get("add_prefix_space", True) else "never"
 
 
 def known(found: Set, table: int = 1) -> Set:
@@ -201,9 +206,9 @@ class Shape:
             supported = "sets, groups, alternatives, repetitions, and a look at the next character"
             raise refuse(self.path, "pattern", f"{error} in {text!r}", supported) from None
 
-    def pre_tokenize(self, part: Part | None) -> None:
-        """Add the steps of a pre-tokenizer."""
-        for one in flat(self.path, part, "pretokenizers"):
+    def pre_tokenize(self, parts: Iterable[Part]) -> None:
+        """Add the steps of the parts of a pre-tokenizer."""
+        for one in parts:
             if one.get("type") == "ByteLevel" and not (self.byte_level or self.marks):
                 self.cuts += (Prefix(),) if one.get("add_prefix_space") else ()
                 if one.get("use_regex", True):
@@ -217,7 +222,7 @@ class Shape:
                 raise refuse(self.path, "pre_tokenizer", f"{len(self.cuts)} steps", f"at most {MAX_PARTS}")
 
     def _metaspace(self, part: Part) -> None:
-        scheme = part.get("prepend_scheme", "always") if part.get("add_prefix_space", True) else "never"
+        scheme = prepend_scheme(part)
         if scheme not in ("always", "first", "never"):
             raise refuse(self.path, "prepend_scheme", scheme, "always, first or never")
         self.marks = True

@@ -125,7 +125,7 @@ def _automaton(table: bytes) -> Automaton:
     return Automaton(
         width,
         table[8:pages],
-        struct.unpack_from("<4352I", table, pages),
+        _numbers("I", table[pages:classes]),
         table[classes : classes + size],
         _numbers("I", table[classes + size : len(table) // 4 * 4]),
     )

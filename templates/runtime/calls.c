@@ -513,9 +513,12 @@ static int run_tiles(Call *call)
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
         lock_state(call->model);
 #if HAS_TEXT
-        if (reads_text(call) && !find_place(call)) {
-            unlock_state(call->model);
-            return refuse_misplaced(call);
+        if (reads_text(call)) {
+            if (!find_place(call)) {
+                unlock_state(call->model);
+                return refuse_misplaced(call);
+            }
+            work = work_of(call);  // of what is seen
         }
         if (changes_weights(call)) {
             forget_reading(call->model);

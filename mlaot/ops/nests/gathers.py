@@ -63,13 +63,10 @@ def gather_nest(t: Target) -> Body:
     lead, rank = t.attrs["lead"], t.arg(1).type.rank
     size = t.arg(0).type.shape[lead]
     lets: Body = ()
-    if t.is_in_panels(0):
-        lets = (*_index(t, t.at[:rank], size), _clamped(size), *t.find_column(0, INSIDE))
-        value = cast(t.in_column(0, [*t.at[:lead], *t.at[rank:]], INSIDE, lead), t.dtype)
-    else:
-        value = t.read(0, [*t.at[:lead], as_index(INSIDE), *t.at[rank:]])
-        if INSIDE.name in variables(value):  # not all elements are the same
-            lets = (*_index(t, t.at[:rank], size), _clamped(size))
+    found = t.find_column(0, INSIDE)
+    value = t.in_column(0, [*t.at[:lead], *t.at[rank:]], INSIDE, lead)
+    if found or INSIDE.name in variables(value):  # not all elements are the same
+        lets = (*_index(t, t.at[:rank], size), _clamped(size), *found)
 
     def copy_row(x: Expr) -> Body:
         return rows(t.names[rank:], t.shape[rank:], (t.store(t.at, x),), t.out.strides[rank:])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mlaot.ir import Dim, Node
-from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, ValueType, Var, as_index
+from mlaot.nest.expressions import INDEX, Array, Call, Expr, Index, Load, Panels, ValueType, Var, as_index
 from mlaot.nest.statements import Alloc, Body, For, Let, Store, around, index_var, loop, loop_in_block
 from mlaot.schedule.tuning import SHARED_TILES
 
@@ -80,14 +80,14 @@ class Target:
         first = self.builder.element(access, self.along(axis, ZERO))
         return first.array, first.index, access.strides[axis]
 
-    def is_in_panels(self, i: int) -> bool:
-        """Tell whether argument ``i`` is a weight that is cut into panels."""
+    def _panels(self, i: int) -> Panels | None:
+        """Return how argument ``i`` is cut into panels, if it is."""
         access = self.builder.accesses.get(self.arg(i))
-        return access is not None and access.buffer.panels is not None
+        return None if access is None else access.buffer.panels
 
     def find_column(self, i: int, column: Expr) -> Body:
         """Bind ``panel`` and ``lane`` to where a column of argument ``i`` lies, if that is in panels."""
-        panels = self.builder.access(self.arg(i)).buffer.panels
+        panels = self._panels(i)
         if panels is None:
             return ()
         width = as_index(panels.width)
@@ -98,10 +98,10 @@ class Target:
 
         ``at``: the indices along the other axes.
         """
-        access = self.builder.access(self.arg(i))
-        panels = access.buffer.panels
+        panels = self._panels(i)
         if panels is None:
             return self.read(i, [*at[:axis], as_index(column), *at[axis:]])
+        access = self.builder.access(self.arg(i))
         array, strides = self.builder.array(access.buffer), access.strides
         row = as_index(PANEL) * Index(panels.rows) + place(at, (*strides[:axis], *strides[axis + 1 :]))
         return Load(array, row * Index(panels.width) + as_index(LANE), ValueType(array.dtype))

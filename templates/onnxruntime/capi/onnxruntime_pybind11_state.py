@@ -141,10 +141,26 @@ class OrtMemType(_Choice):
     DEFAULT = 0
 
 
-class SessionOptions:
+class _Options:
+    """What options of sessions and of calls have both."""
+
+    def __init__(self) -> None:
+        self.log_severity_level = -1
+        self.log_verbosity_level = 0
+        self.logid = ""
+        self._entries: dict[str, str] = {}
+
+    def _entry(self, key: str) -> str:
+        if key not in self._entries:
+            raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}")
+        return self._entries[key]
+
+
+class SessionOptions(_Options):
     """Options of a session, of which ``intra_op_num_threads`` is used: the number of threads, unless it is 0."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.enable_cpu_mem_arena = True
         self.enable_mem_pattern = True
         self.enable_mem_reuse = True
@@ -154,14 +170,10 @@ class SessionOptions:
         self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
         self.inter_op_num_threads = 0
         self.intra_op_num_threads = 0
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.logid = ""
         self.optimized_model_filepath = ""
         self.profile_file_prefix = "onnxruntime_profile_"
         self.use_deterministic_compute = False
         self.use_per_session_threads = True
-        self._entries: dict[str, str] = {}
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Keep an entry."""
@@ -169,9 +181,7 @@ class SessionOptions:
 
     def get_session_config_entry(self, key: str) -> str:
         """Return an entry that was added."""
-        if key not in self._entries:
-            raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
-        return self._entries[key]
+        return self._entry(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Do nothing: sizes of open dimensions are compiled in, or are those of the inputs."""
@@ -198,17 +208,14 @@ class SessionOptions:
         """Do nothing: the operators of the files are compiled in."""
 
 
-class RunOptions:
+class RunOptions(_Options):
     """Options of a call, of which none is used."""
 
     def __init__(self) -> None:
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.logid = ""
+        super().__init__()
         self.only_execute_path_to_fetches = False
         self.terminate = False
         self.training_mode = False
-        self._entries: dict[str, str] = {}
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keep an entry."""
@@ -216,9 +223,7 @@ class RunOptions:
 
     def get_run_config_entry(self, key: str) -> str:
         """Return an entry that was added."""
-        if key not in self._entries:
-            raise RuntimeError(f"RunOptions does not have configuration with key: {key}")
-        return self._entries[key]
+        return self._entry(key)
 
 
 class NodeArg:
