@@ -25,6 +25,7 @@ from mlaot.lower.program import Kernel, Program
 from mlaot.settings.options import Options
 
 from ..examples.test_examples import load_model
+from ..projects import build_module, load
 
 Array = np.ndarray[Any, Any]
 MOST = 1.3  # bytes of constants for one of weights
@@ -228,3 +229,26 @@ def test_short_sums_run_along_rows_of_the_result() -> None:
         program = compile_model(reads(layer, *shape), "m", Options(isas=("v3",)))
         (kernel,) = kernels_of_products(program)
         assert any(array.panels for array in kernel.nest.params) == are_panels, (layer.weight.array.shape, shape)
+
+
+I = mlaot.dim("i")
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(64, "float32"), (130, "float32"), (200, "float64")])
+def test_rows_of_a_table_are_read_from_the_panels_of_a_product(columns: int, dtype: str, tmp_path: Path) -> None:
+    """The table is there once."""
+    table = np.random.default_rng(columns).normal(size=(columns, 24)).astype(dtype)
+    weight = mlaot.Parameter("table", table)
+
+    @mlaot.model(parameters={"table": weight})
+    def tied(places: mlaot.i64[I]) -> Any:
+        x = mlaot.take(weight, places, axis=0)
+        return x, nn.functional.linear(np.tanh(x), weight)
+
+    library = build_module(tied, "tied", tmp_path / "site")
+    assert "in panels of" in (tmp_path / "site-c" / "tied.nn" / "nn_base.c").read_text()
+    places = np.array([0, 1, 15, 16, 17, columns - 2, columns - 1, 40])
+    found, scores = load(library).forward(places)
+    np.testing.assert_array_equal(np.asarray(found), table[places])
+    exact = np.tanh(table[places].astype(np.float64)) @ table.T
+    np.testing.assert_allclose(np.asarray(scores), exact, rtol=0, atol=1e-5 * np.abs(exact).max())

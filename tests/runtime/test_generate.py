@@ -172,6 +172,21 @@ def test_temperature_zero_takes_the_first_of_the_likeliest(nn: ModuleType) -> No
     assert text == [4, *found], "it ends with the context"
 
 
+@pytest.mark.parametrize("count", [64, 200])
+def test_the_likeliest_of_many(build: Build, count: int) -> None:
+    """Wherever it stands, of equals the first, by the least difference; and a score that is no number is found."""
+    rng = np.random.default_rng(count)
+    table = rng.uniform(0, 1e-3, (count, count)).astype(np.float32)
+    for token in range(count):
+        table[token, [token, rng.integers(count)]] = np.nextafter(table[token].max(), np.float32(2))
+    table[3, count // 2] = np.nan
+    nn = build(f"likeliest{count}", declared(table=table))
+    for token in set(range(count)) - {3}:
+        assert list(nn.generate([token], max_tokens=1, temperature=0)) == [int(table[token].argmax())]
+    with pytest.raises(ValueError, match="the scores are not all numbers"):
+        list(nn.generate([3], max_tokens=1, temperature=0))
+
+
 def test_a_seed_decides(nn: ModuleType) -> None:
     """The numbers are those of every platform."""
     assert list(nn.generate([1, 2], seed=7)) == list(nn.generate([1, 2], seed=7)) == SEVENTH
