@@ -153,20 +153,23 @@ class Tile:
                 yield self._multiply_add(self.accumulator(name), part, Call("mul", (other, own), self.type))
 
     def prefetch(self, points: Iterable[Point], later: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch what later steps read from a panel, or from further rows of an array, that stay in no near cache.
+        """Prefetch what later steps read from panels, or from further rows of an array, that stay in no near cache.
 
-        A tile of several panels reads as many streams, which hardware prefetches soon enough.
+        A tile of several panels reads as many streams, which hardware prefetches soon enough from the second level.
         """
         b = self.kernel.operands[-1]
         if b.panels is None:
             yield from self._prefetch_rows(b, points)
             return
         is_far = LINE * b.panels.rows > first_level_bytes(self.machine) * PREFETCH_SHARE
-        if is_far and len(self.columns) * self.lanes <= b.panels.width:
-            yield from (Prefetch(b.array, Index(self.index(b, self.point(at, self.columns[0])))) for at in later)
+        if len(self.columns) * self.lanes > b.panels.width:
+            is_far = operand_bytes(self.kernel, b) > second_level_bytes(self.machine)
+        if is_far:
+            for at in later:
+                yield from self.prefetch_panels(at)
 
-    def prefetch_words(self, later: Point) -> Iterator[Statement]:
-        """Prefetch what a later step reads of each panel: calls wait for weights in groups, which are many."""
+    def prefetch_panels(self, later: Point) -> Iterator[Statement]:
+        """Prefetch what a later step reads of each panel."""
         b = self.kernel.operands[-1]
         of_panels = self.columns[:: max(b.panels.width // self.lanes, 1)] if b.panels else ()
         for column in of_panels:

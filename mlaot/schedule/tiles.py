@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -51,13 +52,13 @@ from mlaot.schedule.contraction import (
     lanes_of,
     row_names,
 )
-from mlaot.schedule.cost import Schedule, remainder_schedules, schedule
+from mlaot.schedule.cost import Schedule, operand_bytes, remainder_schedules, schedule
 from mlaot.schedule.epilogue import epilogue, store_sums, sums_of
 from mlaot.schedule.machine import Machine
 from mlaot.schedule.microkernel import Point, Tile
 from mlaot.schedule.parts import Packing, elements, part_extents, parts_of
 from mlaot.schedule.segments import Panel, Segment, lane_segments, panel_segments, panels_of, row_segments
-from mlaot.schedule.traffic import best_order
+from mlaot.schedule.traffic import best_order, second_level_bytes
 from mlaot.schedule.tuning import PREFETCH_STEPS
 
 
@@ -70,17 +71,29 @@ def tile(nest: Nest, machine: Machine) -> Nest:
         loops = _Loops(kernel, plan, machine).nest()
     else:
         axis, plans = remainder
-        loops = _Loops(kernel, plan, machine, blocked=axis.name).nest()
-        loops += (_rest(kernel, axis, plan.counts[axis.name], plans, machine),)
+        is_far = plan.rows_inside and _is_far(kernel, axis, machine)
+        loops = _Loops(kernel, plan, machine, blocked=axis.name, has_rest=is_far).nest()
+        loops += (_rest(kernel, axis, plan.counts[axis.name], plans, machine, alone=is_far),)
     params = tuple(replace(a, panels=None) for a in nest.params)
     return replace(nest, params=params, body=eliminate_dead_code((*kernel.once, *loops)))
 
 
-def _rest(kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine) -> For:
-    """Return the loop over what is left of an axis behind its blocks: one tile of all its rows, or each row a tile."""
+def _is_far(kernel: Contraction, axis: Axis, machine: Machine) -> bool:
+    """Whether the operand that rows along an axis share is too large for the second-level cache to have it twice."""
+    shared = [operand for operand in kernel.operands if axis.name not in dict(operand.strides)]
+    return any(operand_bytes(kernel, operand) > second_level_bytes(machine) for operand in shared)
+
+
+def _rest(
+    kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine, *, alone: bool
+) -> For:
+    """Return the loop over what is left of an axis behind its blocks: one tile of all its rows, or each row a tile.
+
+    ``alone``: only where there is no block, as each block of columns has it done else.
+    """
     v, size = axis.name, axis.size
     nests = [_Loops(kernel, plan, machine, exact=(v, rows)).nest() for rows, plan in enumerate(plans, 1)]
-    left = Index(size + -1 * dim(v))
+    left = Index(size if alone else size + -1 * dim(v))
     tiles = [If(compare("eq", left, Index(rows)), nest) for rows, nest in enumerate(nests, 1)]
     body = tuple(tiles) if len(tiles) > 1 else nests[0]
     return _loop(v, size // count * count, size, body, len(nests), parallel=True)
@@ -106,8 +119,8 @@ class _Loops:
     """The loops of one kernel by one schedule.
 
     A variable of unknown extent is walked by several schedules: that of ``blocked`` blocks leaves out the rows that
-    fill none, others have ``exact`` tiles of so many rows at that variable. All of them keep loops over a single block,
-    so that threads share the same loops.
+    fill none, unless it ``has_rest``: a tile of them behind the blocks. Others have ``exact`` tiles of so many rows at
+    that variable. All of them keep loops over a single block, so that threads share the same loops.
     """
 
     def __init__(
@@ -117,10 +130,11 @@ class _Loops:
         machine: Machine,
         *,
         blocked: str | None = None,
+        has_rest: bool = False,
         exact: tuple[str, int] | None = None,
     ) -> None:
         self.kernel, self.plan, self.machine = kernel, plan, machine
-        self.blocked, self.exact = blocked, exact
+        self.blocked, self.has_rest, self.exact = blocked, has_rest, exact
         self.keeps_loops = blocked is not None or exact is not None
         self.lanes = lanes_of(kernel.dtype, machine)
         self.rows = [n for n in row_names(kernel) if n in plan.counts]
@@ -164,7 +178,22 @@ class _Loops:
             )
             is_shared = inside.of_tile == self._whole_sum
             result += inner if is_once else [_loop(v, segment.start, segment.end, inner, segment.step, is_shared)]
+        if self.has_rest and v == self.blocked:
+            result.append(
+                self._rest_behind(axis, partial(self._nest, depth + 1, along=along, inside=inside), at, counts)
+            )
         return tuple(result)
+
+    def _rest_behind(self, axis: Axis, nest: Callable[..., Body], at: Point, counts: Mapping[str, int]) -> For:
+        """Return the loop over the rows behind all blocks of an axis, if there are such: one tile of their number."""
+        v, count = axis.name, self.plan.counts[axis.name]
+        left, is_behind = Index(axis.size + -1 * dim(v)), compare("gt", Index(dim(v)), Index(0))
+        tiles = [
+            If(compare("eq", left, Index(rows)), nest(at={**at, v: dim(v)}, counts={**counts, v: rows}))
+            for rows in range(1, count)
+        ]
+        body = (If(is_behind, tuple(tiles)),)
+        return _loop(v, axis.size // count * count, axis.size, body, count - 1, parallel=True)
 
     def _segments(self, axis: Axis) -> list[Segment]:
         """Cut an axis into the segments that these loops walk."""
@@ -281,7 +310,7 @@ class _Loops:
         steps = tile.steps([{**at, field.name: f} for f in range(_as_int(field.size))], None)
         later = {**at, group.name: dim(group.name) + PREFETCH_STEPS // _as_int(word.size), field.name: 0}
         starts, ends = tile.group_starts(at), tile.group_ends(at)
-        words = _loop(word.name, 0, word.size, (*tile.prefetch_words(later), *steps))
+        words = _loop(word.name, 0, word.size, (*tile.prefetch_panels(later), *steps))
         yield _loop(group.name, 0, group.size, (*starts, words, *ends))
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import mlaot
 from mlaot.evaluate import evaluate
+from mlaot.generate import compile_model
 from mlaot.ir import DType, Graph, Type
 from mlaot.ir.module import Module
 from mlaot.ir.types import f32, f64
@@ -16,9 +20,11 @@ from mlaot.lower.program import Program
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
+from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library
 
+N = mlaot.dim("n")
 SIZES = ((6, 6), (7, 5), (4, 9), (3, 18), (5, 23))  # of a result, whose rows lie one behind the other
 
 
@@ -96,3 +102,22 @@ def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
         actual = library.call(name, "forward", inputs)
         for key, expected in evaluate(graph, inputs, wide=True).items():
             np.testing.assert_allclose(actual[key], expected, rtol=1e-5, atol=1e-4, err_msg=f"{name}: {key}")
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_rows_behind_blocks_of_weights_from_afar(isa: str, tmp_path: Path) -> None:
+    """A tile of them is done with each block of columns, so that no weight comes from memory twice."""
+    rng = np.random.default_rng(0)
+    w, bias = rng.normal(size=(4100, 70)).astype("f"), rng.normal(size=4100).astype("f")
+
+    def far(x: mlaot.f32[N, 70], y: mlaot.f32[N, 4100]) -> Any:
+        return y + np.maximum(x @ w.T + bias, 0)
+
+    program = compile_model(mlaot.model(far), "far", Options(isas=AVAILABLE))
+    library = Library({"far": program}, isa, tmp_path)
+    assert re.search(r"if \(i > 0\)", library.source.read_text()), "rows behind the blocks are done with them"
+    for rows in (*range(20), 31, 64):
+        x, y = rng.normal(size=(rows, 70)).astype("f"), rng.normal(size=(rows, 4100)).astype("f")
+        actual = library.call("far", "forward", {"x": x, "y": y}, {"n": rows})["out"]
+        expected = y + np.maximum(x.astype("d") @ w.T + bias, 0)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4, err_msg=str(rows))
