@@ -9,7 +9,7 @@ a second, as a share of what this core reads from a block of the size of all in 
 128 tokens; and what its products alone do in a second, as a share of this core's peak in float32. Then megabytes of
 the module, and of what a wheel makes of it; megabytes that a process takes beyond a bare one's, the weights and the
 keys and values of a text; and the largest error of the scores behind 16 tokens, by the largest score, beside NumPy in
-float64.
+float64. Last, tokens a second of several texts that ``generate_all`` writes at once, and how that is beside one.
 
 With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``, and writes the same greedy text, by the
 same tokenizer, or the script ends.
@@ -60,10 +60,12 @@ class Shape:
 SHAPES = {"15M": Shape(288, 768, 6, 6, 256), "110M": Shape(768, 2048, 12, 12, 1024)}
 FORMS = {"float32": 4.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}  # bytes of one, with its share of a group's scale
 STEPS, ROUNDS, PROMPT = 100, 5, 128
+TEXTS = (1, 2, 4, 8, 16)  # at once
 FIRST = 1  # the token with which a text begins, and ends
 
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+Row = tuple[str, ...]
 
 
 def random_weights(shape: Shape) -> Arrays:
@@ -164,6 +166,22 @@ def greedy(nn: Any, count: int) -> tuple[list[Any], float]:
     return found, time.perf_counter() - begun
 
 
+def together(nn: Any, texts: int) -> float:
+    """Measure the tokens a second of so many texts at once, behind the first piece of each."""
+    prompts = [[FIRST, token] for token in range(3, 3 + texts)]
+
+    def write() -> float:
+        pieces = nn.generate_all(prompts, max_tokens=STEPS + 1, temperature=0)
+        for _ in range(texts):
+            next(pieces)
+        begun = time.perf_counter()
+        for _ in pieces:
+            pass
+        return time.perf_counter() - begun
+
+    return texts * STEPS / best(write)
+
+
 def first_token(library: Path) -> float:
     """Milliseconds of a new process from ``import`` on, until it has the scores behind a prompt."""
     program = f"""
@@ -193,11 +211,13 @@ print(peak() - bare)
     return float(subprocess.check_output([sys.executable, "-c", program])) - needed
 
 
-def compiled(file: Path, form: str, folder: Path, tokenizer: Path | None = None) -> Path:
+def compiled(file: Path, form: str, folder: Path, tokenizer: Path | None = None, texts: int = 1) -> Path:
     """The module of a checkpoint with weights in some form."""
     options = Options(isas=chosen_isas(), weights="inside", **({} if form == "float32" else {"weights_dtype": form}))
     with building(folder):
-        return compile_program(compile_model(llm.load(file, tokenizer=tokenizer), "nn", options), "nn", folder)
+        return compile_program(
+            compile_model(llm.load(file, tokenizer=tokenizer, texts=texts), "nn", options), "nn", folder
+        )
 
 
 def by_llama2c(clone: Path, file: Path, folder: Path) -> tuple[bytes, float]:
@@ -220,7 +240,8 @@ def main() -> None:
     file, read = folder / "model.bin", machine.bandwidth(4 * shape.weights)
     checkpoint(file, shape)
     prompt = [FIRST, *np.random.default_rng(1).integers(3, TOKENS, 15).tolist()]
-    rows, sizes, speeds, texts, exact = [], [], dict[str, float](), dict[str, bytes](), reference(shape, prompt)
+    rows, sizes, several = list[Row](), list[Row](), list[Row]()
+    speeds, texts, exact = dict[str, float](), dict[str, bytes](), reference(shape, prompt)
     tokenizer = options.llama2c / "tokenizer.bin" if options.llama2c else None
     cache = 8 * shape.layers * shape.context * shape.width
     for form, size in FORMS.items():
@@ -242,6 +263,10 @@ def main() -> None:
         module, packed = library.stat().st_size / 1e6, len(zlib.compress(library.read_bytes())) / 1e6
         beyond = memory_beyond(library, size * shape.weights / 1e6 + cache / 1e6)
         sizes.append((form, f"{module:.1f}", f"{packed:.1f}", f"{beyond:.1f}", f"{off:.1e}"))
+        (folder / f"{form}_texts").mkdir()
+        all_texts = load(compiled(file, form, folder / f"{form}_texts", texts=max(TEXTS)))
+        fast = [together(all_texts, count) for count in TEXTS]
+        several.append((form, *(f"{speed:,.0f} ({speed / speeds[form]:.1f})" for speed in fast)))
     if options.llama2c:
         text, speed = by_llama2c(options.llama2c, file, folder)
         if not texts["float32"] or not text.startswith(texts["float32"]):
@@ -258,6 +283,7 @@ def main() -> None:
     )
     table(head, rows)
     table(("", "module, MB", "packed, MB", "memory beyond, MB", "off by"), sizes)
+    table(("tokens/s of texts", *map(str, TEXTS)), several)
 
 
 if __name__ == "__main__":

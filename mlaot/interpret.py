@@ -61,7 +61,7 @@ class Instance:
 
 def instance(module: ExtensionModule) -> Instance:
     """Return a new instance of a module."""
-    state = np.zeros(module.state_bytes, np.uint8)
+    state = np.zeros(module.memory_bytes, np.uint8)
     state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
     return Instance(state, np.frombuffer(bytes(module.constants), np.uint8))
 

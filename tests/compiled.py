@@ -133,7 +133,7 @@ class State:
 
     def __post_init__(self) -> None:
         module = self.program.module
-        self.state = guarded(module.state_bytes)
+        self.state = guarded(module.memory_bytes)
         self.state[:] = 0
         self.state[: len(module.initial)] = np.frombuffer(module.initial, np.uint8)
         self.constants = guarded_array(np.frombuffer(module.constants, np.uint8), "uint8")

@@ -77,9 +77,9 @@ def load(library: Path) -> ModuleType:
     return load_file(f"{library.parent.name}.nn", library)
 
 
-def plain_module(declared: Any, name: str, folder: Path, *, golden: bool = False) -> ModuleType:
+def plain_module(declared: Any, name: str, folder: Path, *, golden: bool = False, **options: Any) -> ModuleType:
     """The module ``<name>.nn`` of a declared model in plain Python, below ``folder``."""
-    program = compile_model(declared, f"{name}.nn", Options(isas=("base",)), golden=golden)
+    program = compile_model(declared, f"{name}.nn", Options(isas=("base",), **options), golden=golden)
     write(python_files(program), folder / name)
     return load_file(f"{name}.nn", folder / name / "nn.py")
 

@@ -19,17 +19,17 @@ from mlaot.nn import init
 SETTINGS = json.loads((Path(__file__).parent / "settings.json").read_text())
 WIDTH, LAYERS, HEADS, CONTEXT = (SETTINGS[key] for key in ("width", "layers", "heads", "context"))
 LETTERS = len(SETTINGS["letters"])
-SPREAD = 0.02  # of the random weights at the start
+SPREAD = 0.05  # of the random numbers of letters and positions at the start
 
 Array = Any  # a NumPy array, or a traced one
 Cache = tuple[mlaot.Buffer, mlaot.Buffer]  # keys and values [heads, context, width / heads]
 rng = np.random.default_rng(1337)
 
 
-def linear(inputs: int, outputs: int, spread: float = SPREAD) -> nn.Linear:
-    """A layer without bias."""
+def linear(inputs: int, outputs: int, share: float = 1.0) -> nn.Linear:
+    """A layer without bias, whose results spread at the start as its inputs do, or a share of that."""
     layer = nn.Linear(inputs, outputs, bias=False)
-    layer.weight = init.normal_((outputs, inputs), std=spread, rng=rng)
+    layer.weight = init.normal_((outputs, inputs), std=share * inputs**-0.5, rng=rng)
     return layer
 
 
@@ -37,7 +37,7 @@ class Block(nn.Module):
     """Attention and a network of two layers, each added to what goes by."""
 
     def __init__(self) -> None:
-        last = SPREAD / (2 * LAYERS) ** 0.5  # so that the sum of all blocks has one spread, whatever their number
+        last = (2 * LAYERS) ** -0.5  # so that the sum of all blocks has one spread, whatever their number
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention = linear(WIDTH, 3 * WIDTH)
         self.attended = linear(WIDTH, WIDTH, last)

@@ -125,7 +125,7 @@ def check(text: Text, *, parts: int, seed: int) -> float:
     for i in range(parts):
         places = range(len(before) * i // parts, len(before) * (i + 1) // parts)
         steps = [numbers.gauss(0, 1) for _ in places]
-        scale = 0.05 / sum(step * step for step in steps) ** 0.5
+        scale = 0.02 / sum(step * step for step in steps) ** 0.5
         losses = []
         for sign in (scale, -scale):
             for place, step in zip(places, steps, strict=True):

@@ -27,7 +27,7 @@ from mlaot.settings import WEIGHTS
 RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
     *("InferenceSession", "run", "get_inputs", "get_outputs", "get_providers"),
-    *("generate", "rewind", "encode", "decode"),
+    *("generate", "generate_all", "rewind", "encode", "decode"),
     *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
     *(
         "Any",

@@ -9,13 +9,13 @@ from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_text
 from mlaot.binding.state import KINDS, has_gradients, in_file
 from mlaot.ir.indices import Span, bounds_text
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, Generation
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, READ_TEXTS, Generation
 from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render
 
-HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END, PREPARE)  # entries that other functions run
+HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END, PREPARE, READ_TEXTS)  # entries that other functions run
 # Entries that every trained model has; the others are the user's own.
 OWN = ("forward", "loss", "train_step", "accumulate", "update")
 
@@ -275,9 +275,22 @@ def text_methods(generation: Generation) -> list[Method]:
         "FAST",
         in_module=False,
     )
+    texts = []
+    if generation.texts > 1:
+        texts = [
+            Method(
+                "generate_all",
+                f", /, prompts, *, {plain}",
+                f"Begin a text with each prompt, {generation.texts} at once: an iterator of the number of a prompt with"
+                " a piece of what follows it. Each text is that of generate(prompt, seed=seed + number), with the same"
+                " options.",
+                (f"def generate_all(prompts: Sequence[{prompt}], *, {typed}) -> Iterator[tuple[int, {piece}]]: ...",),
+                "FAST",
+            )
+        ]
     rewind = one_argument_method("rewind", "length: int", "None", "Forget all of the text but its first tokens.")
     if not generation.tokenizer:
-        return [generate, rewind]
+        return [generate, *texts, rewind]
     encode = Method(
         "encode",
         ", /, text, *, special=True, begin=True",
@@ -287,7 +300,7 @@ def text_methods(generation: Generation) -> list[Method]:
         "FAST",
     )
     decode = one_argument_method("decode", "tokens: Sequence[int]", "str", "The text of tokens.")
-    return [generate, rewind, encode, decode]
+    return [generate, *texts, rewind, encode, decode]
 
 
 def no_argument_method(name: str, doc: str) -> Method:

@@ -31,9 +31,10 @@ from mlaot.binding.tables import describe, onnx_ports
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, SEEN, Generation
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, Generation
+from mlaot.ir.rename import rename_dims
 from mlaot.ir.types import DTYPES
-from mlaot.lower.identifiers import dim_name, rename_dims
+from mlaot.lower.identifiers import dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Golden, Port, Program, Slot
 from mlaot.printing.python.file import python_kernels
 from mlaot.printing.python.printer import docstring
@@ -43,7 +44,7 @@ from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
 
-BLOCKS = (FIT_BEGIN, FIT_STEP, FIT_END)  # entries that only make fit() faster
+FASTER = (FIT_BEGIN, FIT_STEP, FIT_END, READ_TEXTS)  # entries that only make others faster
 # The tables of characters that a packed tokenizer has itself.
 UNICODE = ("combining", "decompositions", "compositions")
 # What serves the methods that are no entries; of the others the line of their body.
@@ -52,6 +53,7 @@ SERVERS = {
     "fit": "_fit",
     "run": "_run_session",
     "generate": "_generate",
+    "generate_all": "_generate_all",
     "encode": "_encode",
 }
 BODIES = {
@@ -91,10 +93,10 @@ class PythonMethod:
 def render_python(program: Program) -> str:
     """Return the file of a module in plain Python."""
     module = program.module
-    entries = tuple(entry for entry in module.entries if entry.name not in BLOCKS)
+    entries = tuple(entry for entry in module.entries if entry.name not in FASTER)
     module = replace(module, entries=entries)
     check(module)
-    procedures = tuple(p for p in program.procedures if p.entry.name not in BLOCKS)
+    procedures = tuple(p for p in program.procedures if p.entry.name not in FASTER)
     kernels = python_kernels(Program(module, procedures))
     fit = make_fit(module)
     served = module if fit is None else fit.added_to(module)
@@ -129,7 +131,7 @@ def render_python(program: Program) -> str:
         names=[entry.name for entry in served.entries],
         constants=constants(module, fit),
         slots=[slot_text(slot) for slot in saved(module)],
-        golden=[golden_text(module, extents, dims, call) for call in module.golden if call.entry not in BLOCKS],
+        golden=[golden_text(module, extents, dims, call) for call in module.golden if call.entry not in FASTER],
         info=[repr(line) for line in lines_of(json.dumps(describe(module)), 108)],
         weights=weights_text(module.constants),
         initial=weights_text(module.initial),
@@ -257,6 +259,7 @@ def text_parts(generation: Generation | None) -> dict[str, object]:
     fields = ("busy", "drawn", "ended", "how", "left", "length", "model", "stops")
     return {
         "has_text": generation is not None,
+        "texts": 1 if generation is None else generation.texts,
         "generation_slots": tuple(f"_{field}" for field in (*fields, *(("first", "held") if tokenizer else ()))),
         "tokenizer": base64_text(tokenizer),
         "definitions": tokenizer_text() if tokenizer else (),

@@ -26,7 +26,8 @@ from mlaot.binding.state import (
 )
 from mlaot.binding.weights import Weights, weights_parts
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, SEEN
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
+from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, Condition, condition
@@ -183,6 +184,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_WEIGHTS_FILE": weights.file != "",
         "HAS_PREPARED": module.is_prepared,
         "HAS_TEXT": module.generation is not None,
+        "HAS_TEXTS": bool(module.texts),
         "HAS_TOKENIZER": module.generation is not None and module.generation.tokenizer != b"",
     }
     return {name: int(value) for name, value in present.items()}
@@ -282,10 +284,26 @@ def text_table(module: ExtensionModule, dims: Sequence[str]) -> dict[str, object
         **{"place_at": at["place"], "length_at": at["length"], "tokens_at": at["text"]},
         "tokenizer_at": tokenizer_at if generation.tokenizer else -1,
         **({"ends": c_array("int", generation.ends), "end_count": len(generation.ends)} if generation.ends else {}),
+        **(rows_table(module, dims, at) if module.texts else {}),
     }
 
 
-def c_array(ctype: str, values: Iterable[int]) -> str:
+def rows_table(module: ExtensionModule, dims: Sequence[str], at: Mapping[str, int]) -> dict[str, object]:
+    """The fields of ``Text`` on several texts; ``at``: where the slots of one lie."""
+    sizes = {slot.name: slot.strides[0] * DTYPES[slot.dtype].itemsize for slot in module.texts}
+    parts = [f"{{{at[slot.name]}, {slot.offset}, {sizes[slot.name]}}}" for slot in module.texts]
+    return {
+        "all_type_name": 'MODULE_NAME ".Generations"',
+        "texts": module.texts[0].shape[0],
+        "texts_entry": f"ENTRY_{READ_TEXTS}",
+        "texts_dim": dims.index(str(TEXTS)),
+        "parts": c_array("RowPart", parts),
+        "part_count": len(parts),
+        "rows_bytes": module.memory_bytes - module.state_bytes,
+    }
+
+
+def c_array(ctype: str, values: Iterable[int | str]) -> str:
     """An array of numbers without a name."""
     return f"(const {ctype}[]){{{', '.join(map(str, values))}}}"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.ir.dims import dim
 from mlaot.ir.graph import Graph
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DType
@@ -51,7 +52,7 @@ class Generation:
     ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. What it
     keeps of them lies by their places, or it ``rereads`` a text from its begin where it should go back. ``ends`` end an
     answer. ``tokenizer``: its packed tables, if there is one. The dim ``SEEN`` of the entry is ``place`` and the tokens
-    that a call reads.
+    that a call reads. Where ``texts`` is over 1, the entry ``READ_TEXTS`` reads a token of each of so many at most.
     """
 
     entry: str
@@ -61,6 +62,7 @@ class Generation:
     ends: tuple[int, ...]
     tokenizer: bytes
     rereads: bool = False
+    texts: int = 1
 
 
 @dataclass
@@ -154,6 +156,8 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances
+READ_TEXTS = "read_texts"  # the entry that reads the next token of each of several texts
+TEXTS = dim("texts")  # how many these are
 SEEN = "seen"  # the dim of the entry that reads texts which no input has: how much of a text a call sees
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 RANDOM = "random"  # the slot of what random numbers are drawn from
@@ -163,3 +167,8 @@ OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 def gradient_of(name: str) -> str:
     """Name the slot that holds the gradient of a parameter."""
     return f"gradient({name})"
+
+
+def texts_of(name: str) -> str:
+    """Name the slot that holds, for each of several texts, what a slot holds for one."""
+    return f"texts({name})"

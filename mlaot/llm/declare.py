@@ -32,11 +32,12 @@ CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor it
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user wants of the texts of a model: at most so many tokens, what makes these, and what comes behind."""
+    """What a user wants of texts: at most so many tokens, what makes these, what comes behind, how many at once."""
 
     context: int | None = None
     tokenizer: Tokenizer | Path | None = None
     slides: bool = False
+    texts: int = 1
 
 
 def load(
@@ -46,12 +47,14 @@ def load(
     *,
     tokenizer: Tokenizer | str | Path | None = None,
     slides: bool = False,
+    texts: int = 1,
 ) -> Declaration:
     """Declare a language model: a folder with config.json and safetensors, a GGUF file, or a checkpoint of llama2.c.
 
     A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
     those of the model, and no more than 2,048. A text that ``slides`` goes on behind them. Without a ``tokenizer``, or
-    the path of one, the module has the one of the folder or the GGUF file, if there is one.
+    the path of one, the module has the one of the folder or the GGUF file, if there is one. ``generate_all`` writes
+    ``texts`` at once.
 
     With an ``optimizer`` the model trains by how likely it finds each token of texts after those before it: ``forward``
     takes whole texts then, and what it is otherwise, an entry of the name ``read`` is.
@@ -59,7 +62,7 @@ def load(
     folder = Path(sys._getframe(1).f_code.co_filename).parent
     if isinstance(tokenizer, str | Path):
         tokenizer = _beside(folder, tokenizer)
-    return _declare(_beside(folder, path), str(path), Wishes(context, tokenizer, slides), optimizer)
+    return _declare(_beside(folder, path), str(path), Wishes(context, tokenizer, slides, texts), optimizer)
 
 
 def _beside(folder: Path, path: str | Path) -> Path:
@@ -69,10 +72,10 @@ def _beside(folder: Path, path: str | Path) -> Path:
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the language model that a project's settings name."""
     dims: Mapping[str, int] = dict(model.dims)
-    if unknown := sorted(set(dims) - {"context"}):
-        raise MlaotError(f"dims: a language model has the dim 'context' only, got {', '.join(unknown)}")
+    if unknown := sorted(set(dims) - {"context", "texts"}):
+        raise MlaotError(f"dims: a language model has the dims 'context' and 'texts', got {', '.join(unknown)}")
     tokenizer = settings.project / model.tokenizer if model.tokenizer else None
-    wishes = Wishes(dims.get("context"), tokenizer, model.slides)
+    wishes = Wishes(dims.get("context"), tokenizer, model.slides, dims.get("texts", 1))
     declared = _declare(settings.project / model.llm, model.llm, wishes, Adam(lr=1e-3) if model.lora else None)
     return replace(declared, sample=sample)
 
@@ -92,6 +95,7 @@ def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None)
         find_tokenizer(path, wishes.tokenizer, config.tokens),
         slides=wishes.slides,
         entry="forward" if optimizer is None else "read",
+        texts=wishes.texts,
     )
     decoder = Decoder(config, weights, text)
 

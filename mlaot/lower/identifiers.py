@@ -8,11 +8,10 @@ begins with ``n_``, ``u_`` or ``x_``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from mlaot.ir import Graph, Node, Subgraph, TupleType, Type
-from mlaot.ir.dims import Dim, Expr, dim, names, parse, substitute
+from mlaot.ir import Graph, TupleType
+from mlaot.ir.dims import Dim, dim, names, parse
+from mlaot.ir.rename import copy_graph, rename_dims
 from mlaot.ir.subgraph import subgraphs
 
 BATCH = "batch"
@@ -99,34 +98,3 @@ def dims_inside(graph: Graph) -> set[str]:
         for body in subgraphs(node.attrs).values():
             found |= dims_inside(body.graph)
     return found
-
-
-def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
-    """Rename the dims of an attribute of a node."""
-    if isinstance(value, Expr):
-        return substitute(value, dims)
-    if isinstance(value, Type):
-        return value.with_shape(rename_dims(value.shape, dims))
-    if isinstance(value, TupleType):
-        return TupleType(rename_dims(value.items, dims))
-    if isinstance(value, tuple):
-        return tuple(rename_dims(each, dims) for each in value)
-    if isinstance(value, Subgraph):
-        return Subgraph(copy_graph(value.graph, dims))
-    return value
-
-
-def copy_graph(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
-    """Copy a graph and rename its dims."""
-    new = Graph(graph.name)
-    copies: dict[Node, Node] = {}
-    for key, node in graph.inputs.items():
-        notes = {note: value for note, value in node.attrs.items() if note not in ("name", "type")}
-        copies[node] = new.input(key, rename_dims(node.type, dims), **notes)
-    for node in graph.nodes():
-        if node not in copies:
-            attrs = {key: rename_dims(value, dims) for key, value in node.attrs.items()}
-            copies[node] = new.copy(node, [copies[a.find()] for a in node.args], attrs)
-    new.outputs = {key: copies[node.find()] for key, node in graph.outputs.items()}
-    new.writes = {key: copies[node.find()] for key, node in graph.writes.items()}
-    return new

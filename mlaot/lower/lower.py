@@ -9,11 +9,12 @@ from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ir.dims import NOMINAL, Expr, dim, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, SEEN, Generation, Module
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, READ_TEXTS, SEEN, Generation, Module
+from mlaot.ir.rename import rename_dims
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
 from mlaot.lower.fuse import fuse
-from mlaot.lower.identifiers import dim_name, dims_inside, dims_of, rename_dims, with_c_dims
+from mlaot.lower.identifiers import dim_name, dims_inside, dims_of, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
@@ -42,6 +43,7 @@ DOCS = {
     FIT_STEP: "train_step on one example of a block, all but these weights.",
     INTERMEDIATES: "What forward() computes on its way, by the names that the model has given.",
     PREPARE: "Weights in the form that kernels read, which takes more room than the weights.",
+    READ_TEXTS: "Read the next token of each of several texts.",
     FIT_END: "Their updates by all examples of the block.",
 }
 
@@ -68,6 +70,7 @@ def lower(model: Module) -> Program:
         {**model.info, **({"scalars": storage.scalar_offsets(model)} if model.scalars and model.trains else {})},
         words=any(c is not None and c.has_integer_sums for p in procedures for c in (k.contraction for k in p.kernels)),
         generation=model.generation,
+        texts=storage.texts,
     )
     return Program(module, procedures)
 
@@ -100,7 +103,7 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
 def _dims_of(name: str, graph: Graph, generation: Generation | None) -> set[str]:
     """Return the named dims of an entry; refuse those that neither an input has nor a text."""
     used, found = dims_inside(graph), dims_of(graph)
-    if generation is not None and generation.entry == name:
+    if generation is not None and name in (generation.entry, READ_TEXTS):
         found |= {SEEN} & used
     if used - found:
         raise MlaotError(

@@ -91,7 +91,8 @@ class ExtensionModule:
     store them. ``options``: the settings that it was
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
     ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply integers, for which not
-    all CPUs with AVX-512 have instructions. ``generation``: how it generates texts, if it does.
+    all CPUs with AVX-512 have instructions. ``generation``: how it generates texts, if it does. ``texts``: what each of
+    several texts has of slots of their names, behind the state.
     """
 
     name: str
@@ -109,11 +110,18 @@ class ExtensionModule:
     words: bool = False
     version: str = ""
     generation: Generation | None = None
+    texts: tuple[Slot, ...] = ()
 
     @property
     def is_prepared(self) -> bool:
         """Whether the state is what ``prepare_weights`` makes of constants, once, and all instances read."""
         return any(entry.name == PREPARE for entry in self.entries)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of the state, and of the texts behind it."""
+        ends = [slot.offset + slot.shape[0] * slot.strides[0] * DTYPES[slot.dtype].itemsize for slot in self.texts]
+        return max([self.state_bytes, *ends])
 
     @property
     def isas(self) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ deterministic modules are compiled without contraction.
 from __future__ import annotations
 
 from mlaot.ir import Graph, Node, Type
-from mlaot.lower.identifiers import c_dims, copy_graph
+from mlaot.ir.rename import copy_graph
+from mlaot.lower.identifiers import c_dims
 from mlaot.ops import comparison, rounding
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.ir import DTYPES, DType, Graph, Type
-from mlaot.ir.module import OPTIMIZER, RANDOM, Module, Transformed, gradient_of
+from mlaot.ir import DTYPES, Dim, DType, Graph, Type
+from mlaot.ir.module import OPTIMIZER, RANDOM, READ_TEXTS, Module, Transformed, gradient_of, texts_of
 from mlaot.ir.types import Literal
 from mlaot.lower.layout import panel_strides, panels_of, slot_buffer, slots_beside, storage_strides
 from mlaot.lower.prepare import Prepared, filters_buffer, stored_filters, transformed_buffer
@@ -39,13 +39,19 @@ class Storage:
         self.prepared: list[Prepared] = []
         graphs = list(model.graphs.values())
         self.beside = slots_beside(graphs)
+        texts = {texts_of(name): name for name in model.state if texts_of(name) in model.state}
         zeros = [
             name for name, value in model.state.items() if not np.any(value)
         ]  # they come last, as no file need hold them
-        for name in sorted(model.slots, key=lambda name: name in zeros):
+        for name in sorted([name for name in model.slots if name not in texts], key=lambda name: name in zeros):
             self._place(model, graphs, name, model.slots[name])
         if model.is_stateful:
             self._make_slots(model, zeros)
+        self.texts: tuple[Slot, ...] = ()
+        end = self.state_bytes
+        for name, one in texts.items():
+            shape = model.graphs[READ_TEXTS].inputs[name].type.shape
+            end = self._place_texts(self.buffers[one], name, shape, len(model.state[name]), end)
 
     def _place(self, model: Module, graphs: list[Graph], name: str, value: Array) -> None:
         """Choose the layout of a slot or a frozen weight, and store its value."""
@@ -70,6 +76,18 @@ class Storage:
         self.buffers[name] = buffer
         region = self.initial if is_state else self.constants
         self.offsets[buffer] = _append(region, value, buffer)
+
+    def _place_texts(self, one: Buffer, name: str, shape: tuple[Dim, ...], texts: int, at: int) -> int:
+        """Place what several texts have of a slot behind the state, each as ``one`` lies there; return its end.
+
+        Callers see none of it.
+        """
+        assert isinstance(one.bytes, int), f"bug in mlaot: {one.name} has no fixed size"
+        strides = (one.bytes // DTYPES[one.dtype].itemsize, *one.strides)
+        buffer = replace(one, name=name, shape=shape, strides=strides)
+        self.buffers[name], self.offsets[buffer] = buffer, at
+        self.texts += (Slot(one.name, one.dtype, (texts, *map(int, one.shape)), tuple(map(int, strides)), at),)
+        return at + one.bytes * texts
 
     def _prepare(self, name: str, type_: Type, value: Array, made_of: Transformed) -> None:
         """Place a weight in memory that is filled when a module is first used, and store what it is made of."""

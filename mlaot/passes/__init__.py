@@ -60,6 +60,7 @@ from mlaot.passes.layout.transposed_operands import transposed_operands
 from mlaot.passes.layout.widen_groups import widen_groups
 from mlaot.passes.layout.widened_operands import widened_operands
 from mlaot.passes.raising.add_batch import add_batch
+from mlaot.passes.raising.batch_texts import batch_texts
 from mlaot.passes.raising.contract import contract
 from mlaot.passes.raising.flatten_sums import flatten_sums
 from mlaot.passes.raising.raise_tensors import raise_tensors
@@ -84,7 +85,7 @@ RAISING: Passes = (
     *(products_of_parts, hoist_invariants, simplify, canonical_order),
 )
 # From the graph of a model to the entries of its module; gradients are derived here.
-ENTRIES: Passes = (entries, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
+ENTRIES: Passes = (entries, batch_texts, index_ranges, keep_declared, remove_barriers, dead_code, port_dtypes, upcast)
 # Products in the form that kernels compute best, whatever they are products of. Gradients bring new ones.
 PRODUCTS: Passes = (
     *(egraph, nested_choices, sums_of_parts, contract, pairwise, hoist_invariants, dead_code, transposed_convolution),
@@ -105,7 +106,16 @@ LEGAL: Passes = (gapless_inputs, legalize, group_weights, half_weights, widened_
 PIPELINE: Passes = (*RAISING, *ENTRIES, *PRODUCTS, *FROZEN, *TRAINING, *LEGAL)
 
 # Passes over the graph that is declared, before there are entries.
-BEFORE_ENTRIES = (flatten_sums, roll_chains, raise_tensors, shaped_constants, split_parameters, add_batch, entries)
+BEFORE_ENTRIES = (
+    flatten_sums,
+    roll_chains,
+    raise_tensors,
+    shaped_constants,
+    split_parameters,
+    add_batch,
+    entries,
+    batch_texts,
+)
 
 
 def run(

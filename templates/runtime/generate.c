@@ -5,16 +5,21 @@
 #include "runtime/tokens.c"
 
 #if HAS_TEXT
+// An answer as far as it is written.
+typedef struct {
+    Sampling how;
+    uint64_t drawn;
+    int64_t left;       // how many tokens may come
+    bool ended, first;  // first: nothing is seen of the text so far
+    Bytes held;         // its end that nobody has got yet: half a letter, or half of what may stop it
+} Answer;
+
 typedef struct {
     PY_HEAD
     PyObject *model, *stops;  // stops: a tuple of bytes, or of ints where there is no tokenizer
-    Sampling how;
-    uint64_t drawn;
-    int64_t left;    // how many tokens may come
+    Answer answer;
     int64_t length;  // of the text, as this left it
-    bool ended, first;  // first: nothing is seen of the text so far
     atomic_flag busy;
-    Bytes held;  // the end of the answer that nobody has got yet: half a letter, or half of what may stop it
     float *scores;
     Candidate *candidates;
     int64_t *room;
@@ -34,47 +39,68 @@ static void generation_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     release(generation->model);
     release(generation->stops);
-    PyMem_Free(generation->held.data);
+    PyMem_Free(generation->answer.held.data);
     PyMem_Free(generation->scores);
     PyMem_Free(generation->candidates);
     PyMem_Free(generation->room);
     free_object(self);
 }
 
-// Choose the next token, which becomes the last of the text; -1 where the answer ends, -2 with an error.
+enum { NO_TOKEN = -1, NO_NUMBERS = -2, FAILED = -3 };
+
+// Whether a text may go on.
+static bool goes_on(const Text *text, const Answer *answer, const Page *page)
+{
+    return answer->left != 0 && (*page->length < text->context || text->slides);
+}
+
+// Choose a token by the scores of all, which becomes the last of the text; NO_TOKEN where the answer ends.
+static ptrdiff_t draw_token(const Text *text, Answer *answer, const Page *page, float *scores, Candidate *candidates)
+{
+    const ptrdiff_t token = sample(scores, text->tokens, &answer->how, page->tokens, (ptrdiff_t)*page->length,
+                                   answer->drawn++, candidates);
+    if (token < 0) {
+        return NO_NUMBERS;
+    }
+    for (int i = 0; i < text->end_count; i++) {
+        if (token == text->ends[i]) {
+            return NO_TOKEN;
+        }
+    }
+    append_token(page, text, (int32_t)token);
+    answer->left--;
+    return token;
+}
+
+static ptrdiff_t refuse_scores(void)
+{
+    PyErr_SetString(PyExc_ValueError, "generate: the scores are not all numbers, so that nothing can be chosen");
+    return FAILED;
+}
+
+// Read what is new of the text, and choose its next token; NO_TOKEN where the answer ends, FAILED with an error.
 static ptrdiff_t choose(Generation *generation)
 {
     Model *model = PY_BODY(generation->model);
     const Text *text = TABLE_OF(model)->text;
-    enum { RIGHT, BROKEN, ELSEWHERE, NO_MEMORY, NO_NUMBERS } status = RIGHT;
-    ptrdiff_t token = -1;
+    Answer *answer = &generation->answer;
+    enum { RIGHT, BROKEN, ELSEWHERE, NO_MEMORY } status = RIGHT;
+    ptrdiff_t token = NO_TOKEN;
     lock_state(model);
     const Page page = page_of(model);
     if (!is_whole(&page, text)) {
         status = BROKEN;
     } else if (*page.length != generation->length || *page.length == 0) {
         status = ELSEWHERE;
-    } else if (generation->left != 0 && (*page.length < text->context || text->slides)) {
+    } else if (goes_on(text, answer, &page)) {
         if (read_page(model, &page, generation->room, generation->scores) < 0) {
             status = NO_MEMORY;
         } else {
-            token = sample(generation->scores, text->tokens, &generation->how, page.tokens, (ptrdiff_t)*page.length,
-                           generation->drawn++, generation->candidates);
-            status = token < 0 ? NO_NUMBERS : status;
-        }
-        for (int i = 0; i < text->end_count; i++) {
-            token = token == text->ends[i] ? -1 : token;
-        }
-        if (token >= 0) {
-            append_token(&page, text, (int32_t)token);
+            token = draw_token(text, answer, &page, generation->scores, generation->candidates);
             generation->length = *page.length;
-            generation->left--;
         }
     }
     unlock_state(model);
-    if (status == RIGHT) {
-        return token;
-    }
     if (status == BROKEN) {
         refuse_page("generate");
     } else if (status == ELSEWHERE) {
@@ -83,9 +109,9 @@ static ptrdiff_t choose(Generation *generation)
     } else if (status == NO_MEMORY) {
         PyErr_NoMemory();
     } else {
-        PyErr_SetString(PyExc_ValueError, "generate: the scores are not all numbers, so that nothing can be chosen");
+        return token == NO_NUMBERS ? refuse_scores() : token;
     }
-    return -2;
+    return FAILED;
 }
 
 // Whether a token is among the numbers that end an answer.
@@ -97,16 +123,6 @@ static bool is_stop(PyObject *stops, ptrdiff_t token)
         }
     }
     return false;
-}
-
-static PyObject *next_token(Generation *generation)
-{
-    const ptrdiff_t token = generation->ended ? -1 : choose(generation);
-    if (token >= 0 && !is_stop(generation->stops, token)) {
-        return PyLong_FromSsize_t(token);
-    }
-    generation->ended = token != -2;
-    return NULL;
 }
 
 #if HAS_TOKENIZER
@@ -133,43 +149,65 @@ static ptrdiff_t find_stop(const Bytes *held, PyObject *stops, ptrdiff_t *sure)
     return found;
 }
 
-// The answer as far as nothing that may come can change it.
-static PyObject *next_piece(Generation *generation)
+// Put a token behind an answer, or end it with NO_TOKEN; return what nothing that may come can change, as a str. NULL
+// where that is nothing, or with an error.
+static PyObject *hear_text(const Model *model, PyObject *stops, Answer *answer, ptrdiff_t token)
 {
-    const Model *model = PY_BODY(generation->model);
-    Bytes *held = &generation->held;
-    for (;;) {
-        const ptrdiff_t token = generation->ended ? -1 : choose(generation);
-        if (token == -2 || (token >= 0 && append_piece(held, model, (int32_t)token, &generation->first) < 0)) {
-            return NULL;
-        }
-        generation->ended |= token == -1;
-        ptrdiff_t sure;
-        const ptrdiff_t stop = find_stop(held, generation->stops, &sure);
-        if (stop < held->count) {
-            held->count = stop;
-            generation->ended = true;
-        }
-        const ptrdiff_t size = generation->ended ? held->count : sure;
-        Py_ssize_t used = size;
-        PyObject *piece = generation->ended
-            ? PyUnicode_DecodeUTF8(held->data, size, "replace")
-            : PyUnicode_DecodeUTF8Stateful(held->data, size, "replace", &used);
-        if (piece == NULL) {
-            return NULL;
-        }
-        if (used > 0) {
-            held->count -= used;
-            memmove(held->data, held->data + used, (size_t)held->count);
-            return piece;
-        }
-        Py_DecRef(piece);
-        if (generation->ended) {
-            return NULL;
-        }
+    Bytes *held = &answer->held;
+    if (token >= 0 && append_piece(held, model, (int32_t)token, &answer->first) < 0) {
+        return NULL;
     }
+    answer->ended |= token < 0;
+    ptrdiff_t sure;
+    const ptrdiff_t stop = find_stop(held, stops, &sure);
+    if (stop < held->count) {
+        held->count = stop;
+        answer->ended = true;
+    }
+    const ptrdiff_t size = answer->ended ? held->count : sure;
+    Py_ssize_t used = size;
+    PyObject *piece = answer->ended ? PyUnicode_DecodeUTF8(held->data, size, "replace")
+                                    : PyUnicode_DecodeUTF8Stateful(held->data, size, "replace", &used);
+    if (piece != NULL && used == 0) {
+        Py_DecRef(piece);
+        return NULL;
+    }
+    if (piece != NULL) {
+        held->count -= used;
+        memmove(held->data, held->data + used, (size_t)held->count);
+    }
+    return piece;
 }
 #endif
+
+// What an answer gives with a token more, or NO_TOKEN, at its end: a str, or an int where there is no tokenizer. NULL
+// where that is nothing, or with an error.
+static PyObject *hear(const Model *model, PyObject *stops, Answer *answer, ptrdiff_t token)
+{
+#if HAS_TOKENIZER
+    if (TABLE_OF(model)->text->tokenizer_at >= 0) {
+        return hear_text(model, stops, answer, token);
+    }
+#else
+    (void)model;
+#endif
+    answer->ended = token < 0 || is_stop(stops, token);
+    return answer->ended ? NULL : PyLong_FromSsize_t(token);
+}
+
+static PyObject *next_piece(Generation *generation)
+{
+    Answer *answer = &generation->answer;
+    PyObject *piece = NULL;
+    while (piece == NULL && !answer->ended) {
+        const ptrdiff_t token = choose(generation);
+        piece = token == FAILED ? NULL : hear(PY_BODY(generation->model), generation->stops, answer, token);
+        if (piece == NULL && PyErr_Occurred() != NULL) {
+            break;
+        }
+    }
+    return piece;
+}
 
 static PyObject *generation_next(PyObject *self)
 {
@@ -178,13 +216,7 @@ static PyObject *generation_next(PyObject *self)
         PyErr_SetString(PyExc_ValueError, "generate: another thread is asking for the next piece already");
         return NULL;
     }
-    PyObject *next;
-#if HAS_TOKENIZER
-    const Model *model = PY_BODY(generation->model);
-    next = TABLE_OF(model)->text->tokenizer_at >= 0 ? next_piece(generation) : next_token(generation);
-#else
-    next = next_token(generation);
-#endif
+    PyObject *next = next_piece(generation);
     atomic_flag_clear(&generation->busy);
     return next;
 }
@@ -204,14 +236,14 @@ static const char *const GENERATE_ARGUMENTS[] = {
 };
 
 // What ends an answer as a tuple: of bytes where texts are strings, else of ints.
-static PyObject *take_stops(PyObject *stop, bool strings)
+static PyObject *take_stops(const char *function, PyObject *stop, bool strings)
 {
     const unsigned long kind = strings ? Py_TPFLAGS_UNICODE_SUBCLASS : Py_TPFLAGS_LONG_SUBCLASS;
     const char *expected = strings ? "a str or several" : "an int or several";
     const bool is_one = stop != NULL && (type_flags(stop) & kind) != 0;
     const bool is_text = stop != NULL && (type_flags(stop) & Py_TPFLAGS_UNICODE_SUBCLASS) != 0;
     if (stop != NULL && !is_one && (is_text || PySequence_Check(stop) == 0)) {
-        refuse_type("generate", "stop", expected, stop);
+        refuse_type(function, "stop", expected, stop);
         return NULL;
     }
     const Py_ssize_t count = stop == NULL ? 0 : is_one ? 1 : PySequence_Size(stop);
@@ -220,17 +252,17 @@ static PyObject *take_stops(PyObject *stop, bool strings)
         PyObject *one = is_one ? stop : PySequence_GetItem(stop, i), *made = NULL;
         int64_t token;
         if (one != NULL && (type_flags(one) & kind) == 0) {
-            refuse_type("generate", "stop", expected, one);
+            refuse_type(function, "stop", expected, one);
         } else if (one != NULL && strings) {
             made = PyUnicode_AsUTF8String(one);
-        } else if (one != NULL && element_set("generate", "stop", I64, (char *)&token, one) == 0) {
+        } else if (one != NULL && element_set(function, "stop", I64, (char *)&token, one) == 0) {
             made = PyLong_FromLongLong(token);
         }
         if (one != NULL && !is_one) {
             Py_DecRef(one);
         }
         if (made != NULL && strings && PyBytes_Size(made) == 0) {
-            PyErr_SetString(PyExc_ValueError, "generate: stop: an empty str is everywhere; leave it out");
+            PyErr_Format(PyExc_ValueError, "%s: stop: an empty str is everywhere; leave it out", function);
             Py_DecRef(made);
             made = NULL;
         }
@@ -257,27 +289,27 @@ static int draw_seed(uint64_t *seed)
 }
 
 // Read the numbers among the options, and refuse those that make no sense.
-static int take_options(Generation *generation, PyObject *const *given)
+static int take_options(const char *function, Answer *answer, PyObject *const *given)
 {
-    Sampling *how = &generation->how;
+    Sampling *how = &answer->how;
     *how = (Sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
-    generation->left = INT64_MAX;
+    answer->left = INT64_MAX;
     const struct { int dtype; void *to; } OPTIONS[OPTION_COUNT] = {
-        [MAX_TOKENS] = {I64, &generation->left}, [TEMPERATURE] = {F64, &how->temperature}, [TOP_K] = {I64, &how->top_k},
+        [MAX_TOKENS] = {I64, &answer->left}, [TEMPERATURE] = {F64, &how->temperature}, [TOP_K] = {I64, &how->top_k},
         [TOP_P] = {F64, &how->top_p}, [MIN_P] = {F64, &how->min_p},
         [REPETITION_PENALTY] = {F64, &how->repetition_penalty}, [SEED] = {U64, &how->seed},
     };
     for (int k = 0; k < OPTION_COUNT; k++) {
         const bool is_none = given[k] == NULL || (given[k] == Py_None && (k == MAX_TOKENS || k == SEED));
         if (k != STOP && !is_none &&
-            element_set("generate", GENERATE_ARGUMENTS[1 + k], OPTIONS[k].dtype, OPTIONS[k].to, given[k]) < 0) {
+            element_set(function, GENERATE_ARGUMENTS[1 + k], OPTIONS[k].dtype, OPTIONS[k].to, given[k]) < 0) {
             return -1;
         }
         if (k == SEED && is_none && draw_seed(&how->seed) < 0) {
             return -1;
         }
     }
-    const char *const wrong = generation->left < 0 ? "max_tokens: expected 0 or more"
+    const char *const wrong = answer->left < 0 ? "max_tokens: expected 0 or more"
         : !(how->temperature >= 0 && how->temperature <= 1e30) ? "temperature: expected 0 or more, and no infinity"
         : how->top_k < 0 ? "top_k: expected 0 or more"
         : !(how->top_p > 0 && how->top_p <= 1) ? "top_p: expected a share over 0, and 1 at most"
@@ -285,43 +317,42 @@ static int take_options(Generation *generation, PyObject *const *given)
         : !(how->repetition_penalty > 0 && how->repetition_penalty <= 1e30) ? "repetition_penalty: expected over 0"
         : NULL;
     if (wrong != NULL) {
-        PyErr_Format(PyExc_ValueError, "generate: %s", wrong);
+        PyErr_Format(PyExc_ValueError, "%s: %s", function, wrong);
         return -1;
     }
     return 0;
 }
 
-// Put the prompt behind the text, unless there is no room for it and for the answer.
-static int append_prompt(Generation *generation, const Tokens *prompt)
+// Put a prompt behind the text, unless there is no room for it and for so many more; return the text's length, or -1.
+static int64_t append_prompt(Model *model, const char *function, const char *name, const Tokens *prompt, int64_t more)
 {
-    Model *model = PY_BODY(generation->model);
     const Text *text = TABLE_OF(model)->text;
     lock_state(model);
     const Page page = page_of(model);
     const bool whole = is_whole(&page, text);
     const int64_t length = *page.length, room = text->context - length;
-    const bool wants_count = generation->left != INT64_MAX && generation->left > room - prompt->count;
+    const bool wants_count = more != INT64_MAX && more > room - prompt->count;
     const bool fits = text->slides || (prompt->count <= room && !wants_count);
     const bool is_right = whole && fits && length + prompt->count > 0;
     for (ptrdiff_t i = 0; is_right && i < prompt->count; i++) {
         append_token(&page, text, prompt->data[i]);
     }
-    generation->length = *page.length;
+    const int64_t now = *page.length;
     unlock_state(model);
     if (is_right) {
-        return 0;
+        return now;
     }
     if (!whole) {
-        refuse_page("generate");
+        refuse_page(function);
     } else if (!fits && prompt->count > room) {
-        PyErr_Format(PyExc_ValueError, "generate: prompt: the text has %lld of %zd tokens, so that these %zd do not fit",
-                     (long long)length, text->context, prompt->count);
+        PyErr_Format(PyExc_ValueError, "%s: %s: the text has %lld of %zd tokens, so that these %zd do not fit",
+                     function, name, (long long)length, text->context, prompt->count);
     } else if (!fits) {
-        PyErr_Format(PyExc_ValueError, "generate: max_tokens: with the prompt the text has %lld of %zd tokens, so that"
-                     " at most %lld can follow, got %lld", (long long)(length + prompt->count), text->context,
-                     (long long)(room - prompt->count), (long long)generation->left);
+        PyErr_Format(PyExc_ValueError, "%s: %s: with its %zd tokens the text has %lld of %zd, so that max_tokens can be"
+                     " at most %lld, got %lld", function, name, prompt->count, (long long)(length + prompt->count),
+                     text->context, (long long)(room - prompt->count), (long long)more);
     } else {
-        PyErr_SetString(PyExc_ValueError, "generate: prompt: expected at least one token, since the text has none");
+        PyErr_Format(PyExc_ValueError, "%s: %s: expected at least one token, since the text has none", function, name);
     }
     return -1;
 }
@@ -349,16 +380,14 @@ static PyObject *method_generate(PyObject *self, PyObject *const *args, Py_ssize
     generation->room = PyMem_Calloc((size_t)text->context, sizeof *generation->room);
     if (generation->scores == NULL || generation->candidates == NULL || generation->room == NULL) {
         PyErr_NoMemory();
-    } else if (take_options(generation, given + 1) == 0) {
-        generation->stops = take_stops(given[1 + STOP], text->tokenizer_at >= 0);
+    } else if (take_options("generate", &generation->answer, given + 1) == 0) {
+        generation->stops = take_stops("generate", given[1 + STOP], text->tokenizer_at >= 0);
     }
-    bool is_right = generation->stops != NULL && take_prompt(model, given[0], &prompt) == 0;
-#if HAS_TOKENIZER
-    generation->first = is_right && text->tokenizer_at >= 0 && *page_of(model).length == 0 && is_hidden(model, &prompt);
-#endif
-    is_right = is_right && append_prompt(generation, &prompt) == 0;
+    const bool is_right = generation->stops != NULL && take_prompt(model, "generate", "prompt", given[0], &prompt) == 0;
+    generation->answer.first = is_right && *page_of(model).length == 0 && is_hidden(model, &prompt);
+    generation->length = is_right ? append_prompt(model, "generate", "prompt", &prompt, generation->answer.left) : -1;
     free(prompt.data);
-    if (!is_right) {
+    if (generation->length < 0) {
         Py_DecRef(object);
         return NULL;
     }

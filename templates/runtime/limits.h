@@ -14,6 +14,7 @@
 #define HAS_WEIGHTS_FILE 1
 #define HAS_PREPARED 1
 #define HAS_TEXT 0
+#define HAS_TEXTS 0
 #define HAS_TOKENIZER 0
 
 #define DIMS 16

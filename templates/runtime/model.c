@@ -37,6 +37,9 @@ typedef struct {
 #if HAS_TEXT
     PyTypeObject *generation_type;  // in the state of the module, which this object's type keeps alive
 #endif
+#if HAS_TEXTS
+    PyTypeObject *generations_type;  // likewise
+#endif
     PyObject *weak_references;
     Numpy *numpy;  // in the state of the module, which this object's type keeps alive
     Kernel *const *kernels;

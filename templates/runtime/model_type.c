@@ -19,6 +19,9 @@ typedef struct {
 #if HAS_TEXT
     PyTypeObject *generation_type;  // or NULL
 #endif
+#if HAS_TEXTS
+    PyTypeObject *generations_type;
+#endif
     const PyGetSetDef *attributes;  // of models
 #if defined(MLAOT_ABI3T)
     PyObject *_Atomic model;  // what the module's own functions work on; NULL before the first of these
@@ -92,7 +95,8 @@ static void model_dealloc(PyObject *self)
     free_object(self);
 }
 
-static PyObject *model_make(State *state)
+// An instance with `more` bytes behind its state.
+static PyObject *model_make(State *state, ptrdiff_t more)
 {
     PyObject *object = _PyObject_GC_New(state->model_type);
     if (object == NULL) {
@@ -109,6 +113,9 @@ static PyObject *model_make(State *state)
 #if HAS_TEXT
     model->generation_type = state->generation_type;
 #endif
+#if HAS_TEXTS
+    model->generations_type = state->generations_type;
+#endif
     model->numpy = &state->numpy;
     model->kernels = table->isas[state->isa].kernels;
 #if HAS_WEIGHTS_FILE
@@ -121,8 +128,10 @@ static PyObject *model_make(State *state)
 #endif
 #if HAS_STATE
     if (is_stateful(model)) {
-        status = make_state(model);
+        status = make_state(model, more);
     }
+#else
+    (void)more;
 #endif
     PyObject_GC_Track(object);
     if (status < 0) {
@@ -138,7 +147,7 @@ static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "Model() takes no arguments");
         return NULL;
     }
-    return model_make(PyType_GetModuleState(type));
+    return model_make(PyType_GetModuleState(type), 0);
 }
 
 // What pickle and copy make another instance of: where there is a state, the file that save() writes.

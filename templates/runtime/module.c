@@ -1,6 +1,7 @@
 // ------------------------------------------------------------------------------------------------------------- module
 #pragma once
 
+#include "runtime/generate_all.c"
 #include "runtime/selftest.c"
 
 // Make an instance the one behind the module's functions, unless another thread was faster; the one that is.
@@ -32,7 +33,7 @@ static PyObject *default_model(PyObject *module)
     if (state->model_type == NULL) {
         return PyErr_Format(PyExc_RuntimeError, "module %s is being unloaded", TABLE_OF(state)->name);
     }
-    PyObject *made = model_make(state);
+    PyObject *made = model_make(state, 0);
     return made == NULL ? NULL : keep_model(state, made);
 }
 
@@ -124,7 +125,7 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
 {
     (void)args;
     (void)names;
-    return model_make(PyModule_GetState(module));
+    return model_make(PyModule_GetState(module), 0);
 }
 
 #endif
@@ -132,7 +133,7 @@ static PyObject *module_session(PyObject *module, PyObject *args, PyObject *name
 // What generates a text of its own.
 static PyObject *module_generate(PyObject *module, FAST_PARAMETERS)
 {
-    PyObject *model = model_make(PyModule_GetState(module));
+    PyObject *model = model_make(PyModule_GetState(module), 0);
     PyObject *generation = model == NULL ? NULL : method_generate(model, FAST_ARGUMENTS);
     release(model);
     return generation;
@@ -170,19 +171,26 @@ static int add_type(PyObject *module, const PyType_Spec *spec, PyTypeObject **ty
 }
 
 #if HAS_TEXT
-// Make the type of the iterators that generate texts, which nobody looks for in the module.
-SELDOM static int add_generation_type(PyObject *module, State *state)
+// Make the types of the iterators that generate texts, which nobody looks for in the module.
+SELDOM static int add_generation_types(PyObject *module, State *state)
 {
+    enum { FLAGS = Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC };
     const Text *text = TABLE_OF(state)->text;
     if (text == NULL) {
         return 0;
     }
-    const PyType_Spec spec = {
-        text->type_name, PY_BASIC_SIZE(Generation), 0,
-        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC, GENERATION_SLOTS,
-    };
-    state->generation_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
-    return state->generation_type == NULL ? -1 : 0;
+    const PyType_Spec one = {text->type_name, PY_BASIC_SIZE(Generation), 0, FLAGS, GENERATION_SLOTS};
+    state->generation_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &one, NULL);
+    if (state->generation_type == NULL) {
+        return -1;
+    }
+#if HAS_TEXTS
+    const PyType_Spec all = {text->all_type_name, PY_BASIC_SIZE(Generations), 0, FLAGS, GENERATIONS_SLOTS};
+    state->generations_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &all, NULL);
+    return state->generations_type == NULL ? -1 : 0;
+#else
+    return 0;
+#endif
 }
 
 #endif
@@ -235,7 +243,7 @@ SELDOM static int module_exec(PyObject *module, const Table *table, const PyMeth
         return -1;
     }
 #if HAS_TEXT
-    if (add_generation_type(module, state) < 0) {
+    if (add_generation_types(module, state) < 0) {
         return -1;
     }
 #endif
@@ -249,6 +257,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
         (PyObject *)state->array_type, (PyObject *)state->model_type, state->model,
 #if HAS_TEXT
         (PyObject *)state->generation_type,
+#endif
+#if HAS_TEXTS
+        (PyObject *)state->generations_type,
 #endif
     };
     int stop = 0;
@@ -266,9 +277,15 @@ static int module_clear(PyObject *module)
 #if HAS_TEXT
         (PyObject *)state->generation_type,
 #endif
+#if HAS_TEXTS
+        (PyObject *)state->generations_type,
+#endif
     };
 #if HAS_TEXT
     state->generation_type = NULL;
+#endif
+#if HAS_TEXTS
+    state->generations_type = NULL;
 #endif
     state->model = NULL;
     state->array_type = state->model_type = NULL;

@@ -97,11 +97,12 @@ static void free_state(PyObject *capsule)
     PyMem_Free(PyCapsule_GetPointer(capsule, NULL));
 }
 
-// The memory of the state, on a 64-byte boundary. Zeros that nobody writes, as of gradients, take no pages.
-static PyObject *make_memory(const Model *self)
+// The memory of the state, on a 64-byte boundary, and `more` behind it that nobody else sees. Zeros that nobody writes,
+// as of gradients, take no pages.
+static PyObject *make_memory(const Model *self, ptrdiff_t more)
 {
     const ptrdiff_t bytes = TABLE_OF(self)->state_bytes, step = 1;
-    char *memory = PyMem_Calloc(1, (size_t)bytes + 64 + 512);
+    char *memory = PyMem_Calloc(1, (size_t)(bytes + more) + 64 + 512);
     PyObject *capsule = memory == NULL ? PyErr_NoMemory() : PyCapsule_New(memory, NULL, free_state);
     if (capsule == NULL) {
         PyMem_Free(memory);
@@ -148,10 +149,10 @@ static int make_attributes(Model *self)
     return made ? 0 : -1;
 }
 
-static int make_state(Model *self)
+static int make_state(Model *self, ptrdiff_t more)
 {
     const Table *table = TABLE_OF(self);
-    self->memory = make_memory(self);
+    self->memory = make_memory(self, more);
     if (self->memory == NULL) {
         return -1;
     }

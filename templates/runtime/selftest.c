@@ -99,7 +99,7 @@ SELDOM static double golden_call(State *state, int isa, int call)
     const Golden *golden = &table->golden[call];
     const Entry *entry = &table->entries[golden->entry];
     int at = golden->at, count = 0;
-    PyObject *args[MAX_INPUTS] = {NULL}, *object = model_make(state), *result = NULL;
+    PyObject *args[MAX_INPUTS] = {NULL}, *object = model_make(state, 0), *result = NULL;
     Model *model = object == NULL ? NULL : PY_BODY(object);
     double worst = -1;
     while (model != NULL && count < entry->inputs && !entry->ports[count].has_default) {

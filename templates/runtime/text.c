@@ -70,6 +70,35 @@ static void set_seen(const Text *text, ptrdiff_t seen, ptrdiff_t *dim)
     }
 }
 
+// Run an entry that reads, where one of its dims is `count` and it sees so much; with the lock of the state. -1 where
+// memory is short.
+static int run_reading(Model *self, const Entry *entry, int counted, ptrdiff_t count, ptrdiff_t seen, int64_t *tokens,
+                       float *scores)
+{
+    ptrdiff_t dim[DIMS];
+    for (int k = 0; k < DIMS; k++) {
+        dim[k] = 1;
+    }
+    dim[counted] = count;
+    set_seen(TABLE_OF(self)->text, seen, dim);
+    const int128 bytes = entry->workspace(dim);
+    if (bytes > MAX_BYTES) {
+        return -1;
+    }
+    Workspace *workspace = workspace_lease(self, (ptrdiff_t)bytes);
+    if (workspace == NULL) {
+        return -1;
+    }
+    char *p[MAX_INPUTS + MAX_OUTPUTS + 4] = {(char *)tokens, (char *)scores};
+    char **rest = p + behind_ports(entry);
+    rest[0] = self->state;
+    rest[1] = (char *)weights_at(self, 0);
+    rest[2] = workspace->memory;
+    run_kernel(self, entry, 0, entry->work(dim), p, dim);
+    workspace_return(self, workspace);
+    return 0;
+}
+
 // Read what has not been read, or the last token once more, or all, for the scores of what follows; with the lock of
 // the state. `room` has a place for each token of a text. -1 where memory is short.
 static int read_page(Model *self, const Page *page, int64_t *room, float *scores)
@@ -83,27 +112,6 @@ static int read_page(Model *self, const Page *page, int64_t *room, float *scores
     for (ptrdiff_t i = 0; i < count; i++) {
         room[i] = page->tokens[*page->place + i];
     }
-    ptrdiff_t dim[DIMS];
-    for (int k = 0; k < DIMS; k++) {
-        dim[k] = 1;
-    }
-    dim[-1 - entry->ports[0].shape[0]] = count;
-    set_seen(text, (ptrdiff_t)*page->length, dim);
-    const int128 bytes = entry->workspace(dim);
-    if (bytes > MAX_BYTES) {
-        return -1;
-    }
-    Workspace *workspace = workspace_lease(self, (ptrdiff_t)bytes);
-    if (workspace == NULL) {
-        return -1;
-    }
-    char *p[MAX_INPUTS + MAX_OUTPUTS + 4] = {(char *)room, (char *)scores};
-    char **rest = p + behind_ports(entry);
-    rest[0] = self->state;
-    rest[1] = (char *)weights_at(self, 0);
-    rest[2] = workspace->memory;
-    run_kernel(self, entry, 0, entry->work(dim), p, dim);
-    workspace_return(self, workspace);
-    return 0;
+    return run_reading(self, entry, -1 - entry->ports[0].shape[0], count, (ptrdiff_t)*page->length, room, scores);
 }
 #endif

@@ -156,17 +156,6 @@ static int append_piece(Bytes *bytes, const Model *self, int32_t token, bool *fi
     return 0;
 }
 
-// Whether nothing is seen of the tokens that a text begins with.
-static bool is_hidden(const Model *self, const Tokens *tokens)
-{
-    const Tokenizer tokenizer = tokenizer_of(self);
-    bool hidden = true;
-    for (ptrdiff_t i = 0; hidden && i < tokens->count; i++) {
-        hidden = tokenizer_hides(&tokenizer, tokens->data[i]);
-    }
-    return hidden;
-}
-
 static PyObject *method_encode(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const char *const NAMES[] = {"text", "special", "begin", NULL};
@@ -215,19 +204,37 @@ static PyObject *method_decode(PyObject *self, PyObject *argument)
 }
 #endif
 
+// Whether nothing is seen of the tokens that a text begins with.
+static bool is_hidden(const Model *self, const Tokens *tokens)
+{
+    bool hidden = true;
+#if HAS_TOKENIZER
+    if (TABLE_OF(self)->text->tokenizer_at >= 0) {
+        const Tokenizer tokenizer = tokenizer_of(self);
+        for (ptrdiff_t i = 0; hidden && i < tokens->count; i++) {
+            hidden = tokenizer_hides(&tokenizer, tokens->data[i]);
+        }
+    }
+#else
+    (void)self;
+    (void)tokens;
+#endif
+    return hidden;
+}
+
 // The tokens of a prompt: those of a string, where there is a tokenizer, with what texts begin with before the first.
-static int take_prompt(const Model *self, PyObject *prompt, Tokens *tokens)
+static int take_prompt(const Model *self, const char *function, const char *name, PyObject *prompt, Tokens *tokens)
 {
     const Text *text = TABLE_OF(self)->text;
     const bool is_string = (type_flags(prompt) & Py_TPFLAGS_UNICODE_SUBCLASS) != 0;
 #if HAS_TOKENIZER
     if (is_string && text->tokenizer_at >= 0) {
-        return take_string(self, "generate", "prompt", prompt, true, *page_of(self).length == 0, tokens);
+        return take_string(self, function, name, prompt, true, *page_of(self).length == 0, tokens);
     }
 #endif
     if (is_string) {
-        return refuse_type("generate", "prompt", "tokens, since the module has no tokenizer", prompt);
+        return refuse_type(function, name, "tokens, since the module has no tokenizer", prompt);
     }
-    return take_numbers(text, "generate", "prompt", prompt, tokens);
+    return take_numbers(text, function, name, prompt, tokens);
 }
 #endif

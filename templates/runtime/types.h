@@ -127,6 +127,11 @@ typedef struct {
     const ptrdiff_t *ahead_bytes, *like_bytes;
 } FitTable;
 
+// What a row of several texts has of a slot: where that lies in the state, where in the first row, and its size.
+typedef struct {
+    ptrdiff_t at, row_at, bytes;
+} RowPart;
+
 // How texts are read and written: the entry that reads the next tokens, how many a text has at most, and how many
 // different ones there are. In the state lie how many of a text were read, how many it has, and all of these.
 typedef struct {
@@ -140,6 +145,12 @@ typedef struct {
     ptrdiff_t tokenizer_at;  // where in the weights its tables lie; -1: there is none
     const int *ends;         // the tokens that end an answer
     int end_count;
+    // How several texts are read at once, each behind the state in a row of its own: how many, and the entry that does.
+    const char *all_type_name;
+    int texts, texts_entry, texts_dim;
+    const RowPart *parts;  // of a row
+    int part_count;
+    ptrdiff_t rows_bytes;
 } Text;
 
 // What a module is, and others are not: the runtime walks it.

@@ -96,6 +96,17 @@ def test_whole_texts_have_the_scores_of_transformers(name: str, tmp_path: Path) 
         evaluate(traced.graph, {**traced.parameters, "texts": np.array([[*TOKENS, 1]])})
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_several_texts_at_once(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "model", *model_of(name))
+    nn = load(build_module(llm.load(path, len(TOKENS), texts=3), "m", tmp_path / "site", ("base",)))
+    prompts, found = [TOKENS[:3], TOKENS[:1], TOKENS[2:7], TOKENS[1:3]], [list[int](), [], [], []]
+    for number, token in nn.generate_all(prompts, temperature=0):
+        found[number].append(token)
+    assert found == [list(nn.generate(prompt, temperature=0)) for prompt in prompts]
+    assert [len(answer) for answer in found] == [len(TOKENS) - len(prompt) for prompt in prompts]
+
+
 def test_adapters_of_a_folder(tmp_path: Path) -> None:
     """``lora = { rank = 2 }``: whole texts train, and ``read`` reads on as it did, with the same adapters."""
     write(tmp_path / "llama", *model_of("llama"))
@@ -177,7 +188,8 @@ def test_a_project_that_names_a_folder(tmp_path: Path) -> None:
     printed = run("-m", "mlaot", "inspect", tmp_path)
     assert "f32[1,9,4]" in printed
     project.write_text(project.read_text().replace("context = 9", "batch = 9"))
-    assert "a language model has the dim 'context' only, got batch" in run("-m", "mlaot", "inspect", tmp_path, status=1)
+    said = run("-m", "mlaot", "inspect", tmp_path, status=1)
+    assert "a language model has the dims 'context' and 'texts', got batch" in said
 
 
 def without(entry: str) -> Callable[[Model], Any]:

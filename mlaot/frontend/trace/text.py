@@ -22,6 +22,8 @@ from mlaot.ops.indexing import scatter
 from mlaot.tokenizers.packing import pack
 from mlaot.tokenizers.tokenizer import Tokenizer
 
+MOST_TEXTS = 1024  # at once
+
 
 class Text:
     """Text of at most ``context`` tokens, which ``@mlaot.model(text=...)`` lets its function read on and on.
@@ -33,6 +35,8 @@ class Text:
 
     With a ``tokenizer`` prompts and answers are strings. Tokens among ``ends`` (by default the tokenizer's) end an
     answer. A text that ``slides`` goes on behind its context: the latter half of it is read anew, as a text of its own.
+    With ``texts`` over 1 the module has ``generate_all``, too, which writes so many texts at once: each weight is read
+    once for a token of all of them.
     """
 
     def __init__(
@@ -43,9 +47,13 @@ class Text:
         slides: bool = False,
         ends: Iterable[int] | None = None,
         entry: str = "forward",
+        texts: int = 1,
     ) -> None:
         if not isinstance(context, int) or not 2 <= context < 2**31:
             raise MlaotError(f"Text: context: expected a number of tokens from 2 to 2**31 - 1, got {context!r}")
+        if not isinstance(texts, int) or not 1 <= texts <= MOST_TEXTS:
+            raise MlaotError(f"Text: texts: expected a number of texts from 1 to {MOST_TEXTS}, got {texts!r}")
+        self.texts = texts
         self.context, self.tokenizer, self.slides, self.entry = context, tokenizer, slides, entry
         self.ends = tuple((() if tokenizer is None else tokenizer.end) if ends is None else ends)
         self.place = Buffer(np.array(0), "place")
@@ -99,7 +107,8 @@ class Text:
             raise MlaotError(f"Text: ends: expected tokens from 0 to {tokens - 1}, got {list(self.ends)}")
         packed = b"" if self.tokenizer is None else pack(self.tokenizer)
         kept = [self._is_by_place(graph, name) for name in graph.writes if name not in ("place", "length", "text")]
-        return Generation(self.entry, self.context, tokens, self.slides, self.ends, packed, rereads=not all(kept))
+        rereads = not all(kept)
+        return Generation(self.entry, self.context, tokens, self.slides, self.ends, packed, rereads, self.texts)
 
     def _is_by_place(self, graph: Graph, name: str) -> bool:
         """Tell whether an entry writes rows of a buffer that has one for each place, and keeps the others."""
