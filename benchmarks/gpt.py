@@ -129,10 +129,14 @@ def main() -> None:
         wanted = torch_loss(scores, p, *rest, settings)
     out(f"losses of {options.steps:,} steps differ from PyTorch's by {worst:.1e} at most, relatively")
     out(f"loss of what was held back: {model.loss(*rest):.4f}, PyTorch's {wanted.item():.4f}")
-    further = range(options.steps, options.steps + max(options.steps, 10))
-    for name, best in (("PyTorch's", eager), ("torch.compile's", steps(further, model, torch.compile(scores)))):
+
+    def report(name: str, best: list[float]) -> None:
         own, theirs = (1e3 * seconds for seconds in best)
         out(f"a step: {own:.1f} ms, {name} {theirs:.1f} ms, share {own / theirs:.2f}")
+
+    report("PyTorch's", eager)
+    further = range(options.steps, options.steps + max(options.steps, 10))
+    report("torch.compile's", steps(further, model, torch.compile(scores)))
 
 
 if __name__ == "__main__":
