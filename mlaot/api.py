@@ -23,6 +23,7 @@ from mlaot.frontend.trace.files import load
 from mlaot.frontend.trace.gradients import grad, jvp, value_and_grad, vmap
 from mlaot.frontend.trace.model import model
 from mlaot.frontend.trace.protocols import NAMESPACE as NAMESPACE
+from mlaot.frontend.trace.strings import Strings
 from mlaot.frontend.trace.taps import tap
 from mlaot.frontend.trace.tensor import Buffer, Parameter, parameters
 from mlaot.frontend.trace.text import Text
@@ -34,6 +35,7 @@ bool = boolean
 __all__ = [
     "Buffer",
     "Parameter",
+    "Strings",
     "Text",
     "arange",
     "bf16",

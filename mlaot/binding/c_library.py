@@ -135,7 +135,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
         "name": f"{module.prefix}_{entry.name}",
         "entry": entry.name,
         "rule": f"// {f' {entry.name}':->117}",
-        "doc": [*comment(entry.doc), *comment(entry_types(entry)), *notes(arrays, dims, least)],
+        "doc": [*comment(entry.doc), *comment(entry_types(in_places(entry))), *notes(arrays, dims, least)],
         "sizes": ", ".join(sizes) or "void",
         "parameters": [
             f"const {module.prefix} *model",
@@ -203,6 +203,12 @@ def comment(text: str) -> list[str]:
     return [line.rstrip("\\ ") for line in text.splitlines()]
 
 
+def in_places(entry: Entry) -> Entry:
+    """An entry whose strings are the places that they are in C."""
+    inputs, outputs = (tuple(replace(p, strings=()) for p in ports) for ports in (entry.inputs, entry.outputs))
+    return replace(entry, inputs=inputs, outputs=outputs)
+
+
 def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:
     """What a call must keep to, besides shapes; and what a parameter is called that cannot have its own name."""
     rename_dims = [(array.port.name, array.name) for array in arrays] + list(dims.items())
@@ -211,6 +217,7 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
         *(f"{line}." for a in arrays for line in range_lines(replace(a.port, name=a.name))),
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
         *(f"{new}: {old} in Python." for old, new in rename_dims if old != new),
+        *(f"{a.name}: places of strings, {len(a.port.strings)} for an unknown one." for a in arrays if a.port.strings),
     ]
 
 

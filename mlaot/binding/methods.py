@@ -85,7 +85,8 @@ def gives_numbers(entry: Entry) -> bool:
 
 def is_scalar(entry: Entry) -> bool:
     """Whether an entry returns a Python number and nothing else."""
-    return gives_numbers(entry) and not entry.named and [port.shape for port in entry.results] == [()]
+    is_number = [port.shape for port in entry.results] == [()] and not entry.results[0].strings
+    return gives_numbers(entry) and not entry.named and is_number
 
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
@@ -120,8 +121,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
 def entry_types(entry: Entry) -> str:
     """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
     inputs, outputs = (
-        ", ".join(f"{port.name}: {type_text(port.dtype, port.shape)}" for port in ports)
-        for ports in (entry.inputs, entry.results)
+        ", ".join(f"{port.name}: {port_text(port)}" for port in ports) for ports in (entry.inputs, entry.results)
     )
     return f"{inputs} -> {outputs or None}".lstrip()
 
@@ -129,7 +129,7 @@ def entry_types(entry: Entry) -> str:
 def range_lines(port: Port) -> list[str]:
     """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
     lines = []
-    for range_ in port.ranges:
+    for range_ in () if port.strings else port.ranges:
         spans = ", ".join(map(span_text, range_.box))
         is_unsigned, last = port.dtype[0] == "u", shown(range_.size - 1)
         first = shown(-1 * range_.size) if range_.wraps and not is_unsigned else "0"
@@ -153,6 +153,12 @@ def dtype_text(dtype: str) -> str:
     return "bfloat16" if dtype == "bf16" else DTYPES[dtype].numpy
 
 
+def port_text(port: Port) -> str:
+    """``float32[batch, 784]``, or ``str[batch]``."""
+    text = type_text(port.dtype, port.shape)
+    return text.replace(dtype_text(port.dtype), "str", 1) if port.strings else text
+
+
 def type_text(dtype: str, shape: Shape) -> str:
     """``float32[batch, 784]``"""
     extents = ", ".join(map(shown, shape))
@@ -166,6 +172,8 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
+    if port.strings:
+        return f"{port.name}: str | bytes | Sequence[Any] | _Strings"
     if port.converts:
         return f"{port.name}: _Data | _Convertible"
     return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"
@@ -173,10 +181,17 @@ def typed_port(port: Port) -> str:
 
 def result_type(entry: Entry) -> str:
     """What an entry returns, in the stub."""
-    types = ["Array" if port.shape or not gives_numbers(entry) else number_type(port) for port in entry.results]
+    types = [port_type(port, entry) for port in entry.results]
     if entry.named:
         return f"dict[str, {' | '.join(dict.fromkeys(types))}]"
     return f"tuple[{', '.join(types)}]" if len(types) > 1 else (*types, "None")[0]
+
+
+def port_type(port: Port, entry: Entry) -> str:
+    """What an entry returns of one output, in the stub."""
+    if port.strings:
+        return "list[" * len(port.shape) + "str" + "]" * len(port.shape)
+    return "Array" if port.shape or not gives_numbers(entry) else number_type(port)
 
 
 def number_type(port: Port) -> str:

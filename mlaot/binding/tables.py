@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import prod
 
 from mlaot.binding.extents import Extents, shown
 from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
-from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, type_text
+from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, port_text, type_text
 from mlaot.binding.shared import fits_limits, shared_defines
 from mlaot.binding.state import (
     flat_region,
@@ -81,6 +82,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "index_dtypes": list(map(index_dtype_row, index_dtypes(served))),
         "entries": [entry_row(module, extents, entry) for entry in served.entries],
         "entry_names": ", ".join(f"ENTRY_{entry.name}" for entry in served.entries),
+        "strings": list(map(strings_rows, strings_of(served))),
         "isas": [
             {
                 "name": isa,
@@ -179,6 +181,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
+        "HAS_STRINGS": bool(strings_of(module)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
@@ -345,7 +348,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": port_rows(extents, entry) or ["{0}"],
+        "ports": port_rows(extents, entry, strings_of(module)) or ["{0}"],
         "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
         "inputs": len(entry.inputs),
         "outputs": len(entry.results),
@@ -366,23 +369,47 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     }
 
 
-def port_rows(extents: Extents, entry: Entry) -> list[str]:
-    """The ports of an entry, inputs first."""
+def port_rows(extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]]) -> list[str]:
+    """The ports of an entry, inputs first; ``strings``: all tables of these."""
     rows, at = [], 0
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
-        rows.append(port_row(extents, port, ranges))
+        rows.append(port_row(extents, port, ranges, strings))
         at += len(port.ranges)
     return rows
 
 
-def port_row(extents: Extents, port: Port, ranges: str) -> str:
-    """A port as a C initialiser, at whose end stands where its ``ranges`` are."""
+def strings_of(module: ExtensionModule) -> list[tuple[str, ...]]:
+    """The tables of strings that ports have."""
+    ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
+    return list(dict.fromkeys(port.strings for port in ports if port.strings))
+
+
+def strings_rows(strings: tuple[str, ...]) -> dict[str, object]:
+    """A table of strings for the template: their bytes in a row, where each begins, and their order."""
+    encoded = [text.encode(errors="surrogatepass") for text in strings]
+    return {
+        "text": c_lines("".join(strings)) or ['""'],
+        "at": lines_of_numbers(accumulate(map(len, encoded), initial=0)),
+        "order": lines_of_numbers(sorted(range(len(encoded)), key=encoded.__getitem__)),
+        "count": len(encoded),
+    }
+
+
+def lines_of_numbers(numbers: Iterable[int]) -> list[str]:
+    """Numbers of a C initialiser, a dozen a line."""
+    words = [f"{number}," for number in numbers]
+    return [" ".join(words[i : i + 12]) for i in range(0, len(words), 12)]
+
+
+def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[str, ...]]) -> str:
+    """A port as a C initialiser, at whose end stands where its ``ranges`` are; ``strings``: all tables of these."""
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "" if port.default is None else f", .has_default = true, .default_value = {float(port.default)!r}"
     converts = ", .converts = true" if port.converts else ""
     kind = f".dtype = {c_dtype(port.dtype)}, .rank = {len(port.shape)}, .shape = {{{shape}}}"
-    return f'{{.name = "{port.name}", {kind}{default}{converts}{ranges}}}'
+    table = f", .strings = &STRINGS_{strings.index(port.strings)}" if port.strings else ""
+    return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{ranges}}}'
 
 
 def range_row(extents: Extents, range_: IndexRange) -> str:
@@ -400,8 +427,8 @@ def describe(module: ExtensionModule) -> dict[str, object]:
     info["dims"] = list(module.dims)
     info["entries"] = {
         entry.name: {
-            "inputs": {port.name: type_text(port.dtype, port.shape) for port in entry.inputs},
-            "outputs": {port.name: type_text(port.dtype, port.shape) for port in entry.results},
+            "inputs": {port.name: port_text(port) for port in entry.inputs},
+            "outputs": {port.name: port_text(port) for port in entry.results},
         }
         for entry in module.entries
         if entry.name not in HIDDEN

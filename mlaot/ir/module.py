@@ -82,7 +82,7 @@ class Module:
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
     those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
     than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each. ``adapters``: the parameters that
-    are trained where the others are constants.
+    are trained where the others are constants. ``labels``: by entry and output, the strings whose places it holds.
     """
 
     name: str
@@ -114,6 +114,7 @@ class Module:
     proof: list[str] = field(default_factory=list)
     generation: Generation | None = None
     adapters: frozenset[str] = frozenset()
+    labels: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
         """Return the names of the parameters that are this array, bit for bit, and stay so."""

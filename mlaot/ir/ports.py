@@ -24,7 +24,8 @@ class Port:
     """An input or output of an entry; an extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
 
     ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
-    bounds of elements that are indices.
+    bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
+    are; what is none of them has the place behind the last.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Port:
     default: float | None = None
     converts: bool = False
     ranges: tuple[IndexRange, ...] = ()
+    strings: tuple[str, ...] = ()
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:

@@ -132,7 +132,7 @@ def _lower_entry(
     entry = Entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), own) for k, n in graph.outputs.items()),
+        tuple(_port(k, n.find(), own, strings=model.labels.get((name, k), ())) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(_work(graph), own)),
         name == "accumulate",
@@ -174,10 +174,17 @@ def _tile(
     return least * max(1, min(MOST_BATCH_ROWS // least, room // max(size, 1))), str(rename_dims(dim(rows), own))
 
 
-def _port(name: str, node: Node, own: Mapping[str, Expr], ranges: tuple[IndexRange, ...] = ()) -> Port:
+def _port(
+    name: str,
+    node: Node,
+    own: Mapping[str, Expr],
+    ranges: tuple[IndexRange, ...] = (),
+    strings: tuple[str, ...] = (),
+) -> Port:
     shape = tuple(d if isinstance(d, int) else str(rename_dims(d, own)) for d in node.type.shape)
     attrs = node.attrs
-    return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges)
+    strings = attrs.get("strings", strings)
+    return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges, strings)
 
 
 def _work(graph: Graph) -> Dim:

@@ -172,6 +172,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
         options=options,
         generation=traced.generation,
         adapters=frozenset(traced.parameters) if traced.constants else frozenset(),
+        labels=traced.labels,
     )
     if sample is not None:
         lead = (dim("batch"),) if traced.per_example else ()

@@ -368,6 +368,9 @@ static int end_call(Call *call, int status)
             PyBuffer_Release(&call->inputs[i].view);
         }
         release(call->inputs[i].array);
+#if HAS_STRINGS
+        release(call->inputs[i].made);
+#endif
     }
     for (int k = 0; k < call->given; k++) {
         PyBuffer_Release(&call->outputs[k]);
@@ -397,19 +400,34 @@ static PyObject *make_dict(Call *call, int count)
 }
 
 #endif
-// Put Python numbers in the place of Arrays without axes, where the entry gives numbers.
-static int make_numbers(Call *call, int count)
+// What callers get of an Array: a number where it has no axes and the entry gives numbers, strings where it is their
+// places and they are `wanted`; else itself.
+static PyObject *given_for(const Call *call, const Port *port, PyObject *result, bool wanted)
+{
+    const Array *array = PY_BODY(result);
+#if HAS_STRINGS
+    if (port->strings != NULL && wanted) {
+        return strings_from(port->strings, array, 0, array->data);
+    }
+#else
+    (void)wanted;
+#endif
+    if (call->entry->numbers && port->rank == 0) {
+        return element_get(port->dtype, array->data);
+    }
+    Py_IncRef(result);
+    return result;
+}
+
+// Put in the place of Arrays what callers get of them.
+static int make_given(Call *call, int count, bool strings)
 {
     int status = 0;
-    for (int k = 0; k < count && call->entry->numbers; k++) {
-        const Port *port = &call->entry->ports[call->entry->inputs + k];
-        if (port->rank == 0) {
-            const Array *array = PY_BODY(call->results[k]);
-            PyObject *number = element_get(port->dtype, array->data);
-            Py_DecRef(call->results[k]);
-            call->results[k] = number;
-            status = number == NULL ? -1 : status;
-        }
+    for (int k = 0; k < count; k++) {
+        PyObject *given = given_for(call, &call->entry->ports[call->entry->inputs + k], call->results[k], strings);
+        Py_DecRef(call->results[k]);
+        call->results[k] = given;
+        status = given == NULL ? -1 : status;
     }
     for (int k = 0; status < 0 && k < count; k++) {
         release(call->results[k]);
@@ -417,9 +435,9 @@ static int make_numbers(Call *call, int count)
     return status;
 }
 
-static PyObject *make_result(Call *call, int count)
+static PyObject *make_result(Call *call, int count, bool strings)
 {
-    if (!call->entry->scalar && make_numbers(call, count) < 0) {
+    if (!call->entry->scalar && make_given(call, count, strings) < 0) {
         return NULL;
     }
 #if HAS_NAMED
@@ -550,8 +568,10 @@ static int run_tiles(Call *call)
     return 0;
 }
 
-// Serve one call of an entry: check everything, run the kernel, give the results.
-static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *args, Py_ssize_t count, PyObject *names)
+// Serve one call of an entry: check everything, run the kernel, give the results; with their places for `strings`, if
+// these are not wanted.
+static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                            bool strings)
 {
     Call call;
     PyObject *out = NULL;
@@ -580,7 +600,7 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         return NULL;
     }
     if (out == NULL) {
-        return make_result(&call, entry->outputs);
+        return make_result(&call, entry->outputs, strings);
     }
     for (int k = 0; k < entry->outputs; k++) {
         Py_DecRef(call.results[k]);

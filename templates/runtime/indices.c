@@ -129,6 +129,13 @@ static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t 
 
 static int refuse_index(const Call *call, const Port *port, int i, const IndexRange *range, ptrdiff_t place)
 {
+#if HAS_STRINGS
+    if (port->strings != NULL) {
+        PyErr_Format(PyExc_ValueError, "%s: %s: expected one of the %d strings that the model knows, got another",
+                     call->function, element_words(call, port, i, place).text, port->strings->count);
+        return -1;
+    }
+#endif
     const Allowed allowed = allowed_of(TABLE_OF(call), port->dtype, range, call->dim);
     PyObject *got = element_get(port->dtype, call->p[i] + place * DTYPES[port->dtype].size);
     if (got == NULL) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/model.c"
+#include "runtime/strings.c"
 
 enum {
     SMALL = 2048, PORTS = MAX_INPUTS + MAX_OUTPUTS,
@@ -16,6 +17,9 @@ enum {
 typedef struct {
     Py_buffer view;  // view.obj is NULL where there is none
     PyObject *array, *list;  // held, borrowed; NULL where it is none
+#if HAS_STRINGS
+    PyObject *made;  // the list that was made of an array of strings, held; or NULL
+#endif
     const char *data;
     int rank;
     int dtype;       // what its numbers are, to be converted where the port has another
@@ -56,11 +60,32 @@ static int batch_dim(const Call *call)
     return -1 - TABLE_OF(call)->batch;
 }
 
+// What a port holds, as messages say it.
+static const char *dtype_words(const Port *port)
+{
+#if HAS_STRINGS
+    return port->strings != NULL ? "str" : DTYPES[port->dtype].name;
+#else
+    return DTYPES[port->dtype].name;
+#endif
+}
+
+// Store a number that a caller has given for a port, or a string.
+static int port_set(const Call *call, const Port *port, char *to, PyObject *object)
+{
+#if HAS_STRINGS
+    if (port->strings != NULL) {
+        return place_set(port, call->function, to, object);
+    }
+#endif
+    return element_set(call->function, port->name, port->dtype, to, object);
+}
+
 static int refuse_input(const Call *call, int i, PyObject *exception, const char *got)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(exception, "%s: %s: expected %s, got %s", call->function, port->name,
-                 type_words(TABLE_OF(call), DTYPES[port->dtype].name, port->rank, port->shape).text, got);
+                 type_words(TABLE_OF(call), dtype_words(port), port->rank, port->shape).text, got);
     return -1;
 }
 
@@ -112,7 +137,7 @@ static int refuse_with(const Call *call, int i, const char *got, Mend mend)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(PyExc_TypeError, "%s: %s: expected %s, got %s%s", call->function, port->name,
-                 type_words(TABLE_OF(call), DTYPES[port->dtype].name, port->rank, port->shape).text, got, mend.text);
+                 type_words(TABLE_OF(call), dtype_words(port), port->rank, port->shape).text, got, mend.text);
     return -1;
 }
 
@@ -359,10 +384,10 @@ static int see_number(Call *call, int i, PyObject *number)
     }
     if (number == NULL) {
         float_set(port->dtype, input->number, port->default_value);
-    } else if (element_set(call->function, port->name, port->dtype, input->number, number) < 0) {
+    } else if (port_set(call, port, input->number, number) < 0) {
         return -1;
     }
-    return match_shape(call, i, DTYPES[port->dtype].name);
+    return match_shape(call, i, dtype_words(port));
 }
 
 // A DataFrame, a Series, a tensor: what makes an array of itself.
@@ -379,11 +404,33 @@ static int see_convertible(Call *call, int i, PyObject *object)
     return status;
 }
 
+#if HAS_STRINGS
+// Strings that are no list: an array of NumPy's, a column of pandas, an array of Arrow, a str or bytes.
+static int see_strings(Call *call, int i, PyObject *object)
+{
+    const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
+    if (is_str(object) || is_bytes(object) || PyObject_HasAttrString(object, method) == 0) {
+        return see_number(call, i, object);
+    }
+    PyObject *list = PyObject_CallMethod(object, method, NULL);
+    if (list == NULL || is_list(list)) {
+        call->inputs[i].made = list;
+        return list == NULL ? -1 : see_list(call, i, list);
+    }
+    const int status = see_number(call, i, list);
+    Py_DecRef(list);
+    return status;
+}
+
+#endif
 static int see_input(Call *call, int i, PyObject *object)
 {
     Input *input = &call->inputs[i];
     input->view.obj = NULL;
     input->array = input->list = NULL;
+#if HAS_STRINGS
+    input->made = NULL;
+#endif
     input->dtype = call->entry->ports[i].dtype;
     input->copy = false;
     call->seen = i + 1;
@@ -398,6 +445,11 @@ static int see_input(Call *call, int i, PyObject *object)
         const Array *own = PY_BODY(object);
         return see_array(call, i, object, own->data, own->rank, own->shape, own->strides);
     }
+#if HAS_STRINGS
+    if (call->entry->ports[i].strings != NULL && !is_list(object)) {
+        return see_strings(call, i, object);
+    }
+#endif
     if (PyObject_CheckBuffer(object)) {
         return see_buffer(call, i, object);
     }
@@ -414,7 +466,7 @@ static int fill_list(const Call *call, int i, PyObject *list, int rank, const pt
 {
     const Port *port = &call->entry->ports[i];
     if (rank == 0) {
-        const int result = element_set(call->function, port->name, port->dtype, *to, list);
+        const int result = port_set(call, port, *to, list);
         *to += DTYPES[port->dtype].size;
         return result;
     }

@@ -9,6 +9,7 @@
 #define HAS_NAMED 1
 #define HAS_REFUSALS 1
 #define HAS_INDICES 1
+#define HAS_STRINGS 1
 #define HAS_SESSION 1
 #define HAS_FIT 1
 #define HAS_WEIGHTS_FILE 1

@@ -48,7 +48,7 @@ static PyObject *serve(PyObject *self, int number, FAST_PARAMETERS)
         return entry->held == FORWARD_HELD ? forward_held(model) : loss_held(model);
     }
 #endif
-    return call_entry(model, entry, FAST_ARGUMENTS);
+    return call_entry(model, entry, FAST_ARGUMENTS, true);
 }
 
 static int model_traverse(PyObject *self, visitproc visit, void *arg)

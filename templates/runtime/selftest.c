@@ -111,7 +111,7 @@ SELDOM static double golden_call(State *state, int isa, int call)
     }
     if (model != NULL && (count == entry->inputs || entry->ports[count].has_default)) {
         model->kernels = table->isas[isa].kernels;
-        result = call_entry(model, entry, args, count, NULL);
+        result = call_entry(model, entry, args, count, NULL, false);
     }
     for (int k = 0; result != NULL && k < entry->outputs; k++) {
         const Port *port = &entry->ports[entry->inputs + k];

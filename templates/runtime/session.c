@@ -158,7 +158,7 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
     const char *const *known = table->session->names + entry->inputs;
     PyObject *results = NULL, *numpy = NULL;
     if (take_feed(feed, entry, table->session->names, inputs)) {
-        results = call_entry(PY_BODY(self), entry, inputs, entry->inputs, NULL);
+        results = call_entry(PY_BODY(self), entry, inputs, entry->inputs, NULL, true);
         numpy = results == NULL ? NULL : numpy_for(inputs, entry->inputs);
         list = results == NULL ? NULL : PyList_New(count);
     }

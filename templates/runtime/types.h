@@ -46,6 +46,14 @@ typedef struct {
     Span box[MAX_RANK];
 } IndexRange;
 
+// Strings that callers give or get, each of which has a place: the one at a place begins at text + at[place]. `order`:
+// the places in the order of their bytes.
+typedef struct {
+    int count;
+    const int32_t *at, *order;
+    const char *text;
+} Strings;
+
 // A shape holds numbers, and -1 - i for extent i: first the named dims, then the expressions of them.
 typedef struct {
     const char *name;
@@ -54,6 +62,9 @@ typedef struct {
     bool has_default;
     double default_value;
     bool converts;  // it takes arrays of other numbers, too
+#if HAS_STRINGS
+    const Strings *strings;  // whose places the numbers are; or NULL
+#endif
 #if HAS_INDICES
     const IndexRange *ranges;
     int range_count;

@@ -166,7 +166,7 @@ static PyObject *forward_held(Model *self)
         }
         unlock_state(self);
         if (same) {
-            return end_call(&call, PyErr_CheckSignals()) < 0 ? NULL : make_result(&call, count);
+            return end_call(&call, PyErr_CheckSignals()) < 0 ? NULL : make_result(&call, count, true);
         }
         end_call(&call, -1);  // another thread gave a batch of another size
     }

@@ -46,7 +46,8 @@ class Traced:
     ``refusals``: the graph's last output is a number that says which of these is wrong with the inputs, 0 for none.
     ``dicts``: those of ``forward`` and the entries whose outputs are a dict.
     ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``. ``info``: what
-    ``info()`` tells besides. ``generation``: how texts are generated, if they are.
+    ``info()`` tells besides. ``generation``: how texts are generated, if they are. ``labels``: by entry and output, the
+    strings whose places the output holds, which callers get; an input has them in its note ``strings``.
     """
 
     graph: Graph
@@ -68,6 +69,7 @@ class Traced:
     info: dict[str, object] = field(default_factory=dict)
     generation: Generation | None = None
     constants: Arrays = field(default_factory=dict)
+    labels: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def declared(self) -> Arrays:

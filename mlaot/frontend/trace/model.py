@@ -15,6 +15,7 @@ from mlaot.frontend.trace.declaration import Declaration, Optimizer, Traced
 from mlaot.frontend.trace.impure import watched
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.protocols import is_traced
+from mlaot.frontend.trace.strings import Labels, StringsType
 from mlaot.frontend.trace.tensor import Held, Parameter, Tensor
 from mlaot.frontend.trace.text import Text
 from mlaot.ir import DType, Graph, Node, Type
@@ -22,8 +23,11 @@ from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
 from mlaot.ir.module import Generation
 from mlaot.ir.names import identifier
+from mlaot.ir.types import i64
+from mlaot.ops import elementwise as ew
 
 Function = Callable[..., Any]
+LabelsOf = dict[tuple[str, str], tuple[str, ...]]  # the strings of outputs, by entry and name
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, type, DType, Type)
 
 
@@ -128,15 +132,16 @@ def _trace(
 ) -> Traced:
     declared = _walk(parameters)
     held: dict[str, Held] = {}
-    graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held, text)
+    labels: LabelsOf = {}
+    graph, arguments, taps, is_dict = _model_graph(function, loss, declared, held, text, labels)
     trained = None
     if loss is not None:
         with training():
-            trained, *_ = _model_graph(function, loss, declared, held, text)
+            trained, *_ = _model_graph(function, loss, declared, held, text, labels)
         if str(trained) == str(graph):
             trained = None
     dicts = {"forward"} if is_dict else set[str]()
-    further = {name: _entry_graph(name, f, declared, held, dicts, text) for name, f in entries.items()}
+    further = {name: _entry_graph(name, f, declared, held, dicts, text, labels) for name, f in entries.items()}
     graphs = [graph, *([trained] if trained else []), *further.values()]
     per_example = not _named_dims(graph)
     _check_writes(function, graphs, per_example)
@@ -158,6 +163,7 @@ def _trace(
         taps=taps,
         dicts=frozenset(dicts),
         generation=None if text is None else _generation(text, {"forward": graph, **further}),
+        labels=labels,
     )
 
 
@@ -194,6 +200,7 @@ def _model_graph(
     declared: Mapping[str, Held],
     held: dict[str, Held],
     text: Text | None,
+    labels: LabelsOf,
 ) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
     """Trace a model and its loss: the graph, the arguments' names, what it taps, and whether it returns a dict."""
     trace = _root("model", declared, held)
@@ -204,8 +211,7 @@ def _model_graph(
                 value.local_node()
         arguments = _arguments(graph, function, 0)
         outputs = function(*arguments)
-        for name, value in _named(outputs).items():
-            graph.outputs[name] = _output(name, value)
+        _set_outputs(graph, outputs, labels)
         _check_outputs(graph)
         taps, trace.taps = trace.taps, {}
         if loss is not None:
@@ -225,6 +231,7 @@ def _entry_graph(
     held: dict[str, Held],
     dicts: set[str],
     text: Text | None,
+    labels: LabelsOf,
 ) -> Graph:
     """Trace a further function; its name joins ``dicts`` where it returns a dict."""
     trace = _root(name, declared, held)
@@ -234,8 +241,7 @@ def _entry_graph(
         if text is not None and text.entry == name:
             text.advance(*arguments)
         if outputs is not None:
-            for key, value in _named(outputs).items():
-                trace.graph.outputs[key] = _output(key, value)
+            _set_outputs(trace.graph, outputs, labels)
         if isinstance(outputs, Mapping):
             dicts.add(name)
         _finish(trace)
@@ -299,6 +305,10 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
             continue
         if details.kind is details.KEYWORD_ONLY:
             raise MlaotError(f"argument {argument!r} of {name}: a keyword-only argument cannot be an input")
+        notes: dict[str, Any] = {}
+        if isinstance(hint, StringsType):
+            notes["strings"] = hint.known
+            hint = hint.type
         if isinstance(hint, DType):
             hint = Type(hint)
         if not isinstance(hint, Type):
@@ -306,7 +316,7 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
             raise MlaotError(
                 f"argument {argument!r} of {name}: expected an annotation such as mlaot.f32[64], got {got}"
             )
-        tensors.append(Tensor(_shared(graph, name, argument, hint) or graph.input(argument, hint)))
+        tensors.append(Tensor(_shared(graph, name, argument, hint) or graph.input(argument, hint, **notes)))
     return tensors
 
 
@@ -326,6 +336,17 @@ def _named(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, tuple | list):
         return {f"out{i}": value for i, value in enumerate(outputs)}
     return {"out": outputs}
+
+
+def _set_outputs(graph: Graph, outputs: Any, labels: LabelsOf) -> None:
+    """Let a graph give what its function has returned: of strings the places, and the strings as ``labels``."""
+    for name, value in _named(outputs).items():
+        is_label = isinstance(value, Labels)
+        if is_label:
+            labels["forward" if graph.name == "model" else graph.name, name] = value.known
+            value = value.places
+        node = _output(name, value)
+        graph.outputs[name] = ew.cast(node, dtype=i64) if is_label and node.type.dtype is not i64 else node
 
 
 def _output(name: str, value: Any) -> Node:
