@@ -138,7 +138,7 @@ class Tokenizer:
 
     def _segment(self, text: bytes) -> list[int]:
         found, unknown = list[int](), (self.unknown, self.unknown_score)
-        for token, piece in unigram.segment(text, self._scored, self._longest, unknown, self.single):
+        for token, piece in unigram.segment(text, self.scored, self._longest, unknown, self.single):
             if token != self.unknown:
                 found.append(token)
             elif self.byte_tokens:
@@ -148,7 +148,8 @@ class Tokenizer:
         return found
 
     @cached_property
-    def _scored(self) -> dict[bytes, tuple[int, float]]:
+    def scored(self) -> dict[bytes, tuple[int, float]]:
+        """The pieces of a unigram model, with their tokens and scores."""
         return {piece: (token, self.scores[token]) for piece, token in self.pieces.items()}
 
     @cached_property

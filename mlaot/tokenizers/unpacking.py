@@ -54,7 +54,7 @@ def unpack(packed: bytes) -> Tokenizer:
         pieces,
         extra=symbols[count:],
         pairs=_pairs(found["pairs"]),
-        scores=_numbers("d", found["scores"]),
+        scores=_numbers("f" if bits & packing.SINGLE else "d", found["scores"])[:-1],
         byte_level=bool(bits & packing.BYTE_LEVEL),
         byte_tokens=_numbers("i", found["byte_tokens"]),
         unknown=unknown,

@@ -194,7 +194,7 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
     }
-    while ((t->pair_places > 0 || t->trie != NULL) && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
+    while (t->pair_places > 0 && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
         e.seen_places = e.seen_places > 0 ? 2 * e.seen_places : 1;
     }
     if (is_done && e.seen_places > 0) {

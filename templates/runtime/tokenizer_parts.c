@@ -11,7 +11,6 @@ typedef struct {
     uint64_t words[3];
     int32_t tokens[SEEN_TOKENS];
     uint32_t count;
-    float most;  // unigram: they are the same behind all scores that are nearer to zero
 } Seen;
 
 // One text on its way.
@@ -164,7 +163,7 @@ static inline Seen *seen_place(const Encoding *e, const char *at, ptrdiff_t byte
 static inline void note(const Encoding *e, Seen *seen, const uint64_t *key, ptrdiff_t first)
 {
     if (seen != NULL && !e->follows && e->count - first <= SEEN_TOKENS) {
-        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first), 0};
+        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first)};
         memcpy(seen->tokens, e->tokens + first, seen->count * sizeof *seen->tokens);
     }
 }
@@ -215,15 +214,19 @@ static inline bool add_part(Encoding *e, const char *at, const char *end)
     return true;
 }
 
+// Whether no piece goes across a place of a text.
+static inline bool is_cut(const Tokenizer *t, const char *at)
+{
+    const unsigned char last = (unsigned char)at[-1], next = (unsigned char)*at;
+    return (t->inner[32 * last + next / 8] >> (next & 7) & 1) == 0;
+}
+
 // The end of the stretch that begins here: what no piece goes across.
 static inline const char *next_cut(const Tokenizer *t, const char *at, const char *end)
 {
-    for (at += utf8_size(at, end); at < end; at += utf8_size(at, end)) {
-        const unsigned char last = (unsigned char)at[-1], next = (unsigned char)*at;
-        if ((t->inner[32 * last + next / 8] >> (next & 7) & 1) == 0) {
-            break;
-        }
-    }
+    do {
+        at++;
+    } while (at < end && !is_cut(t, at));
     return at;
 }
 
