@@ -62,7 +62,7 @@ ptrdiff_t encode_all(const char *packed, const char *texts, const int64_t *ends,
     ptrdiff_t total = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
         int32_t *tokens;
-        total += tokenizer_encode(&tokenizer, texts + ends[i], ends[i + 1] - ends[i], special, false, &tokens);
+        total += tokenizer_encode(&tokenizer, texts + ends[i], ends[i + 1] - ends[i], special, false, false, &tokens);
         free(tokens);
     }
     return total;
@@ -82,7 +82,7 @@ class Own:
         """Encode a text."""
         data, found = text.encode(), ctypes.POINTER(ctypes.c_int32)()
         size = ctypes.c_ssize_t(len(data))
-        count = self.code.encode(self.memory, data, size, int(self.special), 0, ctypes.byref(found))
+        count = self.code.encode(self.memory, data, size, int(self.special), 0, 0, ctypes.byref(found))
         tokens = found[:count]
         self.code.drop(found)
         return tokens

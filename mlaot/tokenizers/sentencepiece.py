@@ -121,7 +121,7 @@ def read_model(path: Path, data: bytes) -> Tokenizer:
         surface=trainer.data(44, UNKNOWN_SURFACE.encode()),
     )
     begin, end = ((i,) if (i := trainer.number(*at)) in found.special else () for at in ((41, 1), (42, 2)))
-    return replace(found, begin=begin, end=end)
+    return replace(found, begin=begin, closing=end, end=end)
 
 
 def of_pieces(

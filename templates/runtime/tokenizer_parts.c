@@ -94,6 +94,22 @@ static bool add_symbol(Encoding *e, uint32_t symbol)
     return add_token(e, symbol);
 }
 
+// The symbol of a byte or a character of a part, whose piece says whether it continues or closes one.
+static uint32_t find_affixed(const Tokenizer *t, const char *at, ptrdiff_t size, bool continues, bool closes)
+{
+    char piece[6];
+    ptrdiff_t bytes = 0;
+    if (continues && (t->bits & TOKENIZER_CONTINUES) != 0) {
+        piece[bytes++] = '\xFE';
+    }
+    memcpy(piece + bytes, at, (size_t)size);
+    bytes += size;
+    if (closes && (t->bits & TOKENIZER_CLOSES) != 0) {
+        piece[bytes++] = '\xFF';
+    }
+    return find_word(t, piece, bytes, tokenizer_hash(piece, bytes));
+}
+
 // The symbols of the bytes, or of the characters of a part.
 static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
 {
@@ -104,6 +120,16 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
     }
     uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
     ptrdiff_t count = 0;
+    const char *begin = at;
+    const bool is_affixed = (t->bits & (TOKENIZER_CONTINUES | TOKENIZER_CLOSES)) != 0;
+    if (is_affixed && (t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
+        for (; at < end; at++) {
+            const uint32_t symbol = find_affixed(t, at, 1, at > begin, at + 1 == end);
+            symbols[count] = symbol;
+            count += symbol != TOKENIZER_NONE;
+        }
+        return count;
+    }
     if ((t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
         for (; at < end; at++) {
             const int32_t symbol = t->byte_tokens[(unsigned char)*at];
@@ -116,7 +142,9 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
         size = utf8_size(at, end);
         const int32_t ascii = (unsigned char)*at < 128 ? t->ascii[(unsigned char)*at] : -1;
         uint32_t symbol = (uint32_t)ascii;
-        if ((unsigned char)*at >= 128) {
+        if (is_affixed) {
+            symbol = find_affixed(t, at, size, at > begin, at + size == end);
+        } else if ((unsigned char)*at >= 128) {
             symbol = find_word(t, at, size, tokenizer_hash(at, size));
         }
         if (symbol != TOKENIZER_NONE) {

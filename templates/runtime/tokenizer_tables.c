@@ -24,6 +24,8 @@ enum {
     TOKENIZER_MAPS = 1 << 11,
     TOKENIZER_UNUSES = 1 << 12,
     TOKENIZER_PRINTS = 1 << 13,  // all printed ASCII characters are plain
+    TOKENIZER_CONTINUES = 1 << 14,
+    TOKENIZER_CLOSES = 1 << 15,
 };
 enum {
     TOKEN_SILENT = 1 << 0,
@@ -84,8 +86,8 @@ typedef struct {
     const uint8_t *inner;
     const void *scores;                 // of tokens, float32 in models of float32, and behind them that of no piece
     const float *most;                  // of scores before a token, for what is a piece to be this token
-    const int32_t *begin, *end;
-    ptrdiff_t begin_count, end_count;
+    const int32_t *begin, *closing, *end;
+    ptrdiff_t begin_count, closing_count, end_count;
     const TrieNode *added, *added_later, *kept, *frozen, *trie, *map;  // NULL: none
     const uint32_t *map_ends;
     const char *map_bytes;
@@ -136,6 +138,7 @@ static Tokenizer tokenizer_view(const char *packed)
     t.scores = tokenizer_table(packed, &next, 1, NULL);
     t.most = tokenizer_table(packed, &next, 4, NULL);
     t.begin = tokenizer_table(packed, &next, 4, &t.begin_count);
+    t.closing = tokenizer_table(packed, &next, 4, &t.closing_count);
     t.end = tokenizer_table(packed, &next, 4, &t.end_count);
     t.added = tokenizer_table(packed, &next, 1, NULL);
     t.added_later = tokenizer_table(packed, &next, 1, NULL);
