@@ -164,6 +164,23 @@ def seconds(call: Callable[[], object]) -> float:
     return best
 
 
+def differences(
+    every: Sequence[Compared], found: dict[str, Own], count: int, seed: int, plain: Sequence[str]
+) -> dict[str, int]:
+    """How many lines have other tokens, by the name of the tokenizer; the first ones are printed."""
+    wrong, rng = dict.fromkeys(found, 0), random.Random(seed)
+    for begin in range(0, count, CHUNK):
+        mixed = lines(min(CHUNK, count - begin), seed + begin, plain)
+        mixed = [broken(text, rng) if text and rng.random() < 0.1 else text for text in mixed]
+        for one in every:
+            own = found[one.name]
+            differ = [text for text in mixed if own.tokens(text) != one.encode(text)]
+            for text in differ[: max(0, SHOWN - wrong[one.name])]:
+                out(f"{one.name}: {text!r}\n  {own.tokens(text)}\n  {one.encode(text)}")
+            wrong[one.name] += len(differ)
+    return wrong
+
+
 def main() -> None:
     """Compare, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -178,16 +195,7 @@ def main() -> None:
     texts = {"text": [plain], "lines": verses, "code": source[:50_000], "mixed": lines(20_000, options.seed, verses)}
     every = [*map(of_path, options.files)] or [*learned(options.text, verses, folder)]
     found = {one.name: Own(code, one.own, one.special) for one in every}
-    wrong, rng = dict.fromkeys(found, 0), random.Random(options.seed)
-    for begin in range(0, options.lines, CHUNK):
-        mixed = lines(min(CHUNK, options.lines - begin), options.seed + begin, [*verses, *source])
-        mixed = [broken(text, rng) if text and rng.random() < 0.1 else text for text in mixed]
-        for one in every:
-            own = found[one.name]
-            differ = [text for text in mixed if own.tokens(text) != one.encode(text)]
-            for text in differ[: max(0, SHOWN - wrong[one.name])]:
-                out(f"{one.name}: {text!r}\n  {own.tokens(text)}\n  {one.encode(text)}")
-            wrong[one.name] += len(differ)
+    wrong = differences(every, found, options.lines, options.seed, [*verses, *source])
     for one in every:
         own = found[one.name]
         cells = [one.name, one.library, f"{own.size / 1e6:.2f}", f"{wrong[one.name]:,}"]

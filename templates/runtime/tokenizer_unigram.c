@@ -46,7 +46,8 @@ SPECIALIZED void reach(void *best, Way *ways, ptrdiff_t place, double score, Way
     const double old = score_at(best, place, single);
     const bool is_better = score > old;
     set_score(best, place, is_better ? score : old, single);
-    ways[place] ^= (ways[place] ^ way) & (UINT64_C(0) - is_better);  // as a branch would be taken at random
+    const uint64_t mask = UINT64_C(0) - is_better;  // as a branch would be taken at random
+    ways[place] = (way & mask) | (ways[place] & ~mask);
 }
 
 // Go behind characters between cuts that no piece begins with, as one way: what is unknown is fused, or bytes.

@@ -76,7 +76,9 @@ def test_beside(tmp_path: Path) -> None:
     assert load(tmp_path).end == (0, 2)
     write(tmp_path, "tokenizer.json", file_of("json llama3"))
     write(tmp_path, "tokenizer_config.json", {"add_bos_token": False})
-    assert load(tmp_path).begin == ()
+    assert load(tmp_path).begin == load(tmp_path).closing == ()
+    write(tmp_path, "tokenizer_config.json", {"add_eos_token": True, "eos_token": "<|im_end|>"})
+    assert load(tmp_path).closing == (2,)
 
 
 def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
