@@ -191,7 +191,7 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
                                   bool end, int32_t **tokens)
 {
     Encoding e = {.t = t};
-    bool is_done = tokens_room(&e, bytes / 3 + 16);
+    bool is_done = tokens_room(&e, bytes / 2 + 16);
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
     }
