@@ -3,47 +3,55 @@
     python -m benchmarks.tokenizing TEXT [FILE ...] [--lines 100000] [--seed 0]
 
 ``TEXT`` is a plain text. Each ``FILE`` is compared with the library that it is for: ``tokenizer.json``, a SentencePiece
-``*.model``, ``*.tiktoken``; without one, two models of SentencePiece are learned from the text. First come lines of all
-kinds of characters, each a text: any difference is printed, and the script fails. Then the speeds on one core, of the
-text as a whole, of its lines, and of the mixed lines as a whole; MB/s, the best of five. Needs the three packages.
+``*.model``; without one, models of all three libraries are learned from the text, those of ``tests/reference`` and
+larger ones. First come lines of all kinds of characters, of the text and of Python's own library, each a text: any
+difference is printed, and the script fails. Then the speeds on one core, of the text as a whole, of its lines, of lines
+of code, and of mixed ones; MB/s, the best of five. Needs the three packages.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import ctypes
+import random
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import sentencepiece
-import tiktoken
 import tokenizers
 
 from mlaot.build.toolchain import find_compiler
 from mlaot.tokenizers import Tokenizer, load, pack
-from mlaot.tokenizers.patterns import O200K
 from tests.instrumented import TEMPLATES
+from tests.reference.make_tokenizers import cases
 from tests.tokenizers.compiled import SOURCE
 from tests.tokenizers.mixed import lines
+from tests.tokenizers.stored import of_file
 
 from .common import one_core, out, table
 
 Encode = Callable[[str], list[int]]
-TIKTOKEN = {
-    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
-    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+",
-    "o200k": O200K,
-}
-SHOWN, ROUNDS = 3, 5
+LIBRARIES = {"json": "tokenizers", "model": "sentencepiece", "ranks": "tiktoken"}
+SIZES = (("unigram", 1000), ("unigram", 8000), ("unigram", 32000), ("bpe", 8000))
+SHOWN, ROUNDS, CHUNK = 3, 5, 20_000
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A tokenizer, and the function of the library that it is for; ``special``: which looks for special tokens."""
+
+    name: str
+    own: Tokenizer
+    library: str
+    encode: Encode
+    special: bool
 
 
 # All texts of a block, each between two ends.
@@ -54,7 +62,7 @@ ptrdiff_t encode_all(const char *packed, const char *texts, const int64_t *ends,
     ptrdiff_t total = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
         int32_t *tokens;
-        total += tokenizer_encode(&tokenizer, texts + ends[i], ends[i + 1] - ends[i], special, false, &tokens);
+        total += tokenizer_encode(&tokenizer, texts + ends[i], ends[i + 1] - ends[i], special, false, false, &tokens);
         free(tokens);
     }
     return total;
@@ -74,7 +82,7 @@ class Own:
         """Encode a text."""
         data, found = text.encode(), ctypes.POINTER(ctypes.c_int32)()
         size = ctypes.c_ssize_t(len(data))
-        count = self.code.encode(self.memory, data, size, int(self.special), 0, ctypes.byref(found))
+        count = self.code.encode(self.memory, data, size, int(self.special), 0, 0, ctypes.byref(found))
         tokens = found[:count]
         self.code.drop(found)
         return tokens
@@ -90,35 +98,61 @@ class Own:
 def compiled(folder: Path) -> ctypes.CDLL:
     source, library = folder / "own.c", folder / "own.so"
     source.write_text(SOURCE + ALL)
-    command = [*find_compiler(), "-std=c11", "-O3", "-fPIC", "-shared", f"-I{TEMPLATES}", source, "-o", library]
+    command = [
+        *find_compiler(),
+        "-std=c11",
+        "-O2",
+        "-fno-tree-vectorize",
+        "-fPIC",
+        "-shared",
+        f"-I{TEMPLATES}",
+        source,
+        "-o",
+        library,
+    ]
     subprocess.run(command, check=True)
     code = ctypes.CDLL(str(library))
     code.encode.restype = ctypes.c_ssize_t
     return code
 
 
-def peer(path: Path, own: Tokenizer) -> tuple[str, Encode, bool]:
-    """The library that a file is for, its function, and whether texts of special tokens are these tokens for it."""
+def of_path(path: Path) -> Compared:
+    """A file, and its library."""
+    name = f"{path.parent.name}/{path.name}"
     if path.suffix == ".json":
         one = tokenizers.Tokenizer.from_file(str(path))
-        return "tokenizers", lambda text: list(one.encode(text, add_special_tokens=False).ids), True
-    if path.suffix == ".model" and not own.whole:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        return "sentencepiece", lambda text: list(model.encode(text)), False
-    rows = (line.split() for line in path.read_bytes().splitlines())
-    ranks = {base64.b64decode(token): int(rank) for token, rank in rows}
-    special = {text.decode(): token for text, token in own.added.items()}
-    made = tiktoken.Encoding(path.stem, pat_str=TIKTOKEN[own.pattern], mergeable_ranks=ranks, special_tokens=special)
-    return "tiktoken", lambda text: made.encode(text, allowed_special="all"), True
-
-
-def learned(text: Path, folder: Path) -> Iterator[Path]:
-    """Learn two models from a text."""
-    for kind in ("bpe", "unigram"):
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(text), model_prefix=str(folder / kind), model_type=kind, vocab_size=4000, minloglevel=2
+        return Compared(
+            name, load(path), "tokenizers", lambda text: one.encode(text, add_special_tokens=False).ids, True
         )
-        yield folder / f"{kind}.model"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return Compared(name, load(path), "sentencepiece", model.encode, False)
+
+
+def learned(path: Path, plain: Sequence[str], folder: Path) -> Iterator[Compared]:
+    """Learn models from a text."""
+    for name, content, encode, _ in cases([*lines(3000, 7, plain), *plain[:3000]], folder):
+        kind = name.partition(" ")[0]
+        yield Compared(name, of_file(name, content, folder), LIBRARIES[kind], encode, kind != "model")
+    for kind, size in SIZES:
+        made = folder / f"{kind}{size}"
+        sentencepiece.SentencePieceTrainer.train(
+            **{"input": str(path), "model_prefix": str(made), "model_type": kind, "vocab_size": size},
+            **{"hard_vocab_limit": size < SIZES[2][1], "minloglevel": 2},
+        )
+        yield of_path(made.with_suffix(".model"))
+
+
+def code_lines() -> list[str]:
+    """Lines of Python's own library."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    return "".join(file.read_text(errors="replace") for file in files).split("\n")
+
+
+def broken(text: str, rng: random.Random) -> str:
+    """A text of which a byte was changed, so that others may be no characters any more."""
+    data = bytearray(text.encode())
+    data[rng.randrange(len(data))] = rng.randrange(256)
+    return data.decode(errors="replace")
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -130,6 +164,23 @@ def seconds(call: Callable[[], object]) -> float:
     return best
 
 
+def differences(
+    every: Sequence[Compared], found: dict[str, Own], count: int, seed: int, plain: Sequence[str]
+) -> dict[str, int]:
+    """How many lines have other tokens, by the name of the tokenizer; the first ones are printed."""
+    wrong, rng = dict.fromkeys(found, 0), random.Random(seed)
+    for begin in range(0, count, CHUNK):
+        mixed = lines(min(CHUNK, count - begin), seed + begin, plain)
+        mixed = [broken(text, rng) if text and rng.random() < 0.1 else text for text in mixed]
+        for one in every:
+            own = found[one.name]
+            differ = [text for text in mixed if own.tokens(text) != one.encode(text)]
+            for text in differ[: max(0, SHOWN - wrong[one.name])]:
+                out(f"{one.name}: {text!r}\n  {own.tokens(text)}\n  {one.encode(text)}")
+            wrong[one.name] += len(differ)
+    return wrong
+
+
 def main() -> None:
     """Compare, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,27 +190,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the mixed lines")
     options = parser.parse_args()
     one_core()
-    folder, plain = Path(tempfile.mkdtemp()), options.text.read_text()
-    code, mixed, rows, wrong = compiled(folder), lines(options.lines, options.seed, plain.split("\n")), [], 0
-    texts = {"text": [plain], "lines": plain.split("\n"), "mixed": ["".join(mixed[:20_000])]}
-    for path in options.files or learned(options.text, folder):
-        tokenizer = load(path)
-        library, encode, special = peer(path, tokenizer)
-        own = Own(code, tokenizer, special)
-        differ = [text for text in mixed if own.tokens(text) != encode(text)]
-        for text in differ[:SHOWN]:
-            out(f"{path}: {text!r}\n  {own.tokens(text)}\n  {encode(text)}")
-        wrong += len(differ)
-        cells = [f"{path.parent.name}/{path.name}", library, f"{own.size / 1e6:.2f}", f"{len(differ):,}"]
+    folder, plain, source = Path(tempfile.mkdtemp()), options.text.read_text(), code_lines()
+    code, rows, verses = compiled(folder), [], plain.split("\n")
+    texts = {"text": [plain], "lines": verses, "code": source[:50_000], "mixed": lines(20_000, options.seed, verses)}
+    every = [*map(of_path, options.files)] or [*learned(options.text, verses, folder)]
+    found = {one.name: Own(code, one.own, one.special) for one in every}
+    wrong = differences(every, found, options.lines, options.seed, [*verses, *source])
+    for one in every:
+        own = found[one.name]
+        cells = [one.name, one.library, f"{own.size / 1e6:.2f}", f"{wrong[one.name]:,}"]
         for given in texts.values():
             mine = seconds(own.all_tokens(given))
-            theirs = seconds(lambda encode=encode, given=given: [encode(text) for text in given])
+            theirs = seconds(lambda encode=one.encode, given=given: [encode(text) for text in given])
             size = sum(len(text.encode()) for text in given)
             cells += [f"{size / mine / 1e6:.1f}", f"{theirs / mine:.1f}x"]
         rows.append(cells)
     heads = ("", "compared with", "packed, MB", f"differ of {options.lines:,}")
     table((*heads, *(head for name in texts for head in (f"{name}, MB/s", "faster"))), rows)
-    sys.exit(wrong > 0)
+    sys.exit(any(wrong.values()))
 
 
 if __name__ == "__main__":

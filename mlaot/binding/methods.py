@@ -308,10 +308,10 @@ def text_methods(generation: Generation) -> list[Method]:
         return [generate, *texts, rewind]
     encode = Method(
         "encode",
-        ", /, text, *, special=True, begin=True",
+        ", /, text, *, special=True, begin=True, end=False",
         "The tokens of a text. special: what is written as a special token is one. begin: those that texts begin with"
-        " come first.",
-        ("def encode(text: str, *, special: bool = True, begin: bool = True) -> list[int]: ...",),
+        " come first. end: those that the tokenizer puts behind whole texts come last.",
+        ("def encode(text: str, *, special: bool = True, begin: bool = True, end: bool = False) -> list[int]: ...",),
         "FAST",
     )
     decode = one_argument_method("decode", "tokens: Sequence[int]", "str", "The text of tokens.")

@@ -57,7 +57,8 @@ def of_gguf(path: Path, said: GgufTokenizer) -> Tokenizer:
     found = _of_pieces(path, said, types) if said.model == "llama" else _of_merges(path, said, types)
     adds = said.model == "llama" if said.adds_begin is None else said.adds_begin
     begin = (said.begin,) if adds and said.begin is not None else ()
-    return replace(found, begin=begin, end=() if said.end is None else (said.end,))
+    end = () if said.end is None else (said.end,)
+    return replace(found, begin=begin, closing=end if said.adds_end else (), end=end)
 
 
 def _of_pieces(path: Path, said: GgufTokenizer, types: list[int]) -> Tokenizer:

@@ -84,4 +84,7 @@ def _with_settings(found: Tokenizer, folder: Path) -> Tokenizer:
     listed = next((entry for of in (generation, model) if (entry := of.get("eos_token_id")) is not None), None)
     numbers = listed if isinstance(listed, list) else [listed]
     known = tuple(i for i in numbers if type(i) is int and 0 <= i < len(found.tokens))
-    return replace(found, begin=begin, end=known or token("eos_token") or found.end)
+    closing, adds = found.closing, settings.get("add_eos_token")
+    if adds is not None:
+        closing = (closing or token("eos_token")) if adds else ()
+    return replace(found, begin=begin, closing=closing, end=known or token("eos_token") or found.end)

@@ -14,7 +14,7 @@ from mlaot.tokenizers.json_decoder import Decoder, read_decoder
 from mlaot.tokenizers.json_steps import Part, Shape, byte_of, flat, refuse, utf8, word_characters
 from mlaot.tokenizers.merging import Pair
 from mlaot.tokenizers.steps import MARK
-from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer, dropped
+from mlaot.tokenizers.tokenizer import CLOSES, CONTINUES, MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer, dropped
 
 SHAPE = {"model": {"type?": str}, "added_tokens?": [{"id": int, "content": str}]}
 UNKNOWN_PENALTY = 10.0
@@ -42,7 +42,7 @@ def of_content(path: Path, content: Part) -> Tokenizer:
     found = replace(found, normalizer=shape.normalizer, cuts=shape.cuts, drops_space=decoder.drops_space)
     found = with_added(path, found, content.get("added_tokens") or [], decoder)
     begin, end = _template(path, content.get("post_processor"), len(found.tokens))
-    return replace(found, begin=begin, end=end)
+    return replace(found, begin=begin, closing=end, end=end)
 
 
 def _kind(model: Part) -> str:
@@ -151,17 +151,23 @@ def _found(path: Path, vocabulary: Mapping[str, int], shape: Shape, decoder: Dec
 
 
 def _read_bpe(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
-    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(name):
-            raise refuse(path, f"model.{name}", model[name], "nothing")
+    if model.get("dropout"):
+        raise refuse(path, "model.dropout", model["dropout"], "nothing")
     found = _found(path, vocabulary, shape, decoder)
+    prefix, suffix = (model.get(name) or "" for name in ("continuing_subword_prefix", "end_of_word_suffix"))
+    if prefix or suffix:
+        others = [name for name in ("byte_fallback", "ignore_merges") if model.get(name)]
+        if not isinstance(prefix, str) or not isinstance(suffix, str) or others:
+            raise refuse(path, "model", (prefix, suffix, *others), "a prefix and a suffix alone")
+        pieces = _affixed(path, vocabulary, prefix, suffix, shape)
+        found = replace(found, pieces=pieces, continues=bool(prefix), closes=bool(suffix))
     fallback = () if shape.byte_level else _bytes_of_characters(path, model, vocabulary)
     unknown = model.get("unk_token")
     if unknown is not None and (not isinstance(unknown, str) or unknown not in vocabulary):
         raise refuse(path, "model.unk_token", unknown, "a token")
     return replace(
         found,
-        pairs=_pairs(path, model.get("merges"), vocabulary),
+        pairs=_pairs(path, model.get("merges"), vocabulary, len(prefix)),
         byte_tokens=tuple(found.pieces.get(bytes([b]), -1) for b in range(256)) if shape.byte_level else fallback,
         unknown=-1 if unknown is None or shape.byte_level else vocabulary[unknown],
         fuses_unknown=bool(model.get("fuse_unk")),
@@ -183,7 +189,27 @@ def _read_word_pieces(path: Path, model: Part, vocabulary: dict[str, int], shape
     return replace(found, kind="wordpiece", continuing=continuing, longest_word=longest, unknown=vocabulary[unknown])
 
 
-def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int]) -> dict[Pair, tuple[int, int]]:
+def _affixed(path: Path, vocabulary: Mapping[str, int], prefix: str, suffix: str, shape: Shape) -> dict[bytes, int]:
+    """Return the pieces of single characters, or bytes, of words: within them, and at their ends."""
+    found = dict[bytes, int]()
+    for name, i in vocabulary.items():
+        for before, after in {(before, after) for before in ("", prefix) for after in ("", suffix)}:
+            inner = name[len(before) : len(name) - len(after)]
+            if len(inner) != 1 or before + inner + after != name:
+                continue
+            if shape.byte_level:
+                spelled = bytes([byte_of()[inner]]) if inner in byte_of() else b""
+            else:
+                spelled = utf8(path, inner.replace(MARK, " ") if shape.marks else inner)
+            if spelled:
+                found[CONTINUES * bool(before) + spelled + CLOSES * bool(after)] = i
+    if len({*found.values()}) < len(found):
+        raise refuse(path, "model", (prefix, suffix), "a prefix and a suffix that are told apart")
+    return found
+
+
+def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int], skipped: int) -> dict[Pair, tuple[int, int]]:
+    """Return the pairs, of whose second one so many characters are left out in what both become."""
     if not isinstance(merges, list):
         raise refuse(path, "model.merges", merges, "a list of pairs")
     pairs = dict[Pair, tuple[int, int]]()
@@ -192,10 +218,11 @@ def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int]) -> dict[Pair,
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(half, str) for half in pair):
             raise refuse(path, f"model.merges[{rank}]", row, "two tokens")
         left, right = pair
-        for token in (left, right, left + right):
+        merged = left + right[skipped:]
+        for token in (left, right, merged):
             if token not in vocabulary:
                 raise refuse(path, f"model.merges[{rank}]", repr(token), "tokens of the vocabulary")
-        pairs[vocabulary[left], vocabulary[right]] = rank, vocabulary[left + right]
+        pairs[vocabulary[left], vocabulary[right]] = rank, vocabulary[merged]
     return pairs
 
 
@@ -264,22 +291,23 @@ def with_added(path: Path, found: Tokenizer, rows: Sequence[Part], decoder: Deco
 def _template(path: Path, part: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the tokens that a post-processor puts in front of a text, and those behind it."""
     found: tuple[list[int], list[int]] = [], []
-    for one in flat(path, part, "processors"):
+    parts = [one for one in flat(path, part, "processors") if one.get("type") != "ByteLevel"]
+    for one in parts:
         try:
-            if one.get("type") in ("BertProcessing", "RobertaProcessing"):
-                found[0].append(one["cls"][1])
-                found[1].append(one["sep"][1])
-            elif one.get("type") == "TemplateProcessing":
-                behind = 0
-                for piece in one["single"]:
-                    if "Sequence" in piece:
-                        behind = 1
-                    else:
-                        found[behind].extend(one["special_tokens"][piece["SpecialToken"]["id"]]["ids"])
-            elif one.get("type") != "ByteLevel":
+            if len(parts) > 1:
                 raise KeyError
-        except (KeyError, IndexError, TypeError, AttributeError):
-            supported = "ByteLevel, BertProcessing, RobertaProcessing, or TemplateProcessing with its special tokens"
+            if one.get("type") in ("BertProcessing", "RobertaProcessing"):
+                found = [one["cls"][1]], [one["sep"][1]]
+            elif one.get("type") == "TemplateProcessing":
+                rows, special = one["single"], one["special_tokens"]
+                (text,) = (i for i, row in enumerate(rows) if "Sequence" in row)
+                sides = (rows[:text], rows[text + 1 :])
+                front, back = ([i for row in side for i in special[row["SpecialToken"]["id"]]["ids"]] for side in sides)
+                found = front, back
+            else:
+                raise KeyError
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+            supported = "one of BertProcessing, RobertaProcessing, or TemplateProcessing with its special tokens"
             raise refuse(path, "post_processor", one, supported) from None
     if not all(type(i) is int and 0 <= i < count for of in found for i in of):
         raise refuse(path, "post_processor", found, "tokens of the vocabulary")

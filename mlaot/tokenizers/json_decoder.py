@@ -16,7 +16,10 @@ CLEANED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m")),
     *((" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
-SUPPORTED = "ByteLevel, Metaspace, WordPiece, Replace of a String, ByteFallback, Fuse, Strip of a first space behind it"
+SUPPORTED = (
+    "ByteLevel, BPEDecoder, Metaspace, WordPiece, Replace of a String, ByteFallback, Fuse,"
+    " Strip of a first space behind it"
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ def read_decoder(path: Path, content: Part, shape: Shape) -> Decoder:
     alone = kinds[0] if len(kinds) == 1 else ""
     if alone == "WordPiece" and isinstance(parts[0].get("prefix"), str):
         return _word_pieces(path, parts[0]["prefix"], bool(parts[0].get("cleanup", True)))
+    if alone == "BPEDecoder" and isinstance(parts[0].get("suffix"), str) and parts[0]["suffix"]:
+        suffix = parts[0]["suffix"]
+        return Decoder(lambda token: (utf8(path, token.replace(suffix, " ")),) * 2, False)
     if alone == "Metaspace" and parts[0].get("replacement") == MARK:
         drops = prepend_scheme(parts[0]) != "never"
         return Decoder(lambda token: _spaced(path, token, drops), drops)

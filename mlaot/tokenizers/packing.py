@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mlaot.tokenizers import unicode
+from mlaot.tokenizers import unicode, unigram
 from mlaot.tokenizers.automaton import Automaton
 from mlaot.tokenizers.merging import Pair, merge
 from mlaot.tokenizers.steps import BEHAVIORS, Change, Cut, Form, Map, Prefix, Prepend, Replace, Strip
@@ -20,20 +20,34 @@ from mlaot.tokenizers.trie import NONE, double_array
 
 MAGIC = int.from_bytes(b"mlaotok1", "little")
 TABLES = (
-    *("ends", "bytes", "flags", "words", "pairs", "byte_tokens", "ascii", "inner", "scores", "begin", "end"),
+    *(
+        "ends",
+        "bytes",
+        "flags",
+        "words",
+        "pairs",
+        "byte_tokens",
+        "ascii",
+        "inner",
+        "scores",
+        "most",
+        "begin",
+        "closing",
+        "end",
+    ),
     *("added", "added_later", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "plain"),
     *("steps", "parts", "words_of", "written", "compose_pages", "compose_classes", "decompositions", "compositions"),
 )
 # Bits of a tokenizer.
 UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, WORD_PIECES, MARKS, STRIPS, PREFIXES = (1 << bit for bit in range(8))
-DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES = (1 << bit for bit in range(8, 13))
+DROPS_SPACE, STRICT, CUTS, MAPS, UNUSES, PRINTS, CONTINUES, CLOSES = (1 << bit for bit in range(8, 16))
 # Bits of a token.
 SILENT, WHOLE, UNUSED, SPECIAL, LEFT, RIGHT, ALONE = (1 << bit for bit in range(7))
 # Kinds of steps, whose rows in their table are so many words; bits of some.
 KINDS, STEP = (Form, Map, Replace, Strip, Prepend, Cut, Prefix), "<6q"
 MAX_CUTS = 16
 INVERTED, ON_BYTES = 8, 16  # above the number of the behavior
-CONTINUES = b"\xff"  # stands before pieces within words, in the same trie as others
+WITHIN = b"\xff"  # stands before WordPiece's pieces within words, in the same trie as others
 PAGE, CHANGES = 256, 255
 FACTOR, PAIR_FACTOR = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 LIMIT = (1 << 64) - 1
@@ -50,6 +64,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
         "bytes": b"".join(symbols),
         "flags": bytes(_flags(t, i, whole) for i in range(len(symbols))),
         "begin": np.array(t.begin, "<i4").tobytes(),
+        "closing": np.array(t.closing, "<i4").tobytes(),
         "end": np.array(t.end, "<i4").tobytes(),
         "added": double_array(t.added) if t.added else b"",
         "added_later": double_array(t.added_later) if t.added_later else b"",
@@ -58,14 +73,20 @@ def pack(tokenizer: Tokenizer) -> bytes:
     }
     cuts = False
     if t.kind == "unigram":
-        tables |= {"trie": double_array(t.pieces), "scores": np.array(t.scores, "<f8").tobytes()}
-        tables["inner"] = _inner(t.pieces)
+        scores = np.full(len(t.tokens) + 1, -np.inf, "<f4" if t.single else "<f8")
+        scores[: len(t.scores)] = t.scores
+        tables |= {"trie": double_array(t.pieces), "scores": scores.tobytes(), "inner": _inner(t.pieces)}
+        tables["most"] = _most(t)
     elif is_merged:
         tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
         if not t.byte_level:
             tables["ascii"] = np.array([t.pieces.get(bytes([b]), -1) for b in range(128)], "<i4").tobytes()
             foreign = {*t.byte_tokens, t.unknown}
-            cuts = has_pairs and not t.unused and not any(left in foreign or right in foreign for left, right in pairs)
+            cuts = (
+                has_pairs
+                and not (t.unused or t.continues or t.closes)
+                and not any(left in foreign or right in foreign for left, right in pairs)
+            )
             tables["inner"] = _inner([symbols[merged] for _, merged in pairs.values()]) if cuts else b""
     if normalizer.kept:
         tables["kept"] = double_array(dict.fromkeys(normalizer.kept, 0))
@@ -81,7 +102,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
     if normalizer.charsmap or normalizer.kept or normalizer.strips:
         tables["plain"] = _plain([*normalizer.charsmap, *normalizer.kept])
     if t.kind == "wordpiece":
-        behind = {CONTINUES + piece: token for piece, token in t.continuing.items()}
+        behind = {WITHIN + piece: token for piece, token in t.continuing.items()}
         tables["trie"] = double_array({**t.pieces, **behind})
     assert len(t.cuts) <= MAX_CUTS, "bug in mlaot: too many steps"
     steps = (*normalizer.changes, *t.cuts)
@@ -94,6 +115,8 @@ def pack(tokenizer: Tokenizer) -> bytes:
         **{WORD_PIECES: t.kind == "wordpiece", MARKS: normalizer.marks, STRIPS: normalizer.strips},
         **{PREFIXES: normalizer.prefixes, DROPS_SPACE: t.drops_space},
         **{STRICT: t.is_strict, CUTS: cuts, MAPS: bool(normalizer.charsmap or normalizer.kept), UNUSES: bool(t.unused)},
+        **{CONTINUES: t.continues, CLOSES: t.closes},
+        PRINTS: all(tables.get("plain", b"\0")[ord(" ") : 0x7F]),
     }
     head = (
         *(sum(bit for bit, value in bits.items() if value), len(t.tokens), len(symbols), len(normalizer.changes)),
@@ -198,6 +221,8 @@ def _used(t: Tokenizer) -> tuple[dict[Pair, tuple[int, int]], set[int]]:
     A symbol is made of its bytes alone, whatever stands around it, or not at all. So the last merge of a piece on its
     own is the one pair that makes it. Only what is unused may be thought of as any pair.
     """
+    if t.continues or t.closes:  # what symbols a piece is made of depends on where it stands
+        return dict(t.pairs), {*t.pieces.values()} if t.whole else set()
     pairs = {pair: merged for pair, merged in t.pairs.items() if merged[1] in t.unused}
     whole = set[int]()
     for piece, symbol in t.pieces.items():
@@ -284,24 +309,39 @@ def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
 
 
 def _inner(pieces: Iterable[bytes]) -> bytes:
-    """Return a bit for each two bytes: whether a piece has them as the end of one and the begin of the next character.
+    """Return a bit for each two bytes: whether they are in a piece or a character one behind the other.
 
     Where a text has others, nothing is merged across.
     """
     bits = np.zeros((256, 256), np.uint8)
+    bits[:, 0x80:0xC0] = 1
     for piece in pieces:
-        for i in range(1, len(piece)):
-            if piece[i] & 0xC0 != 0x80:
-                bits[piece[i - 1], piece[i]] = 1
+        bits[[*piece[:-1]], [*piece[1:]]] = 1
     return np.packbits(bits, axis=1, bitorder="little").tobytes()
 
 
+def _most(t: Tokenizer) -> bytes:
+    """Return how far from zero the score before each token may be for a text that is its piece to be this token.
+
+    Where sums are rounded more than a piece is better than all others together, these may win. 0: never.
+    """
+    most = np.zeros(len(t.tokens), "<f4")
+    unit = 2.0**-23 if t.single else 2.0**-52  # of a sum, which is rounded to half
+    for piece, token in t.pieces.items():
+        other, far = unigram.second(piece, t.scored, t.unknown_score)
+        if token != t.unknown and t.scores[token] > other:
+            room = (t.scores[token] - other) / ((len(piece) + 2) * unit)
+            most[token] = 0.99 * room - 1.01 * max(far, abs(t.scores[token]))
+    return np.maximum(most, 0).tobytes()
+
+
 def _plain(keys: Iterable[bytes]) -> bytes:
-    """Return a byte of each ASCII character: whether it stays what it is before another one."""
+    """Return a byte of each ASCII character: 1 where it stays what it is before another one, 3 for such a space."""
     plain = bytearray(b"\1" * 128)
     for key in keys:
         if key[0] < 128 and (len(key) == 1 or key[1] < 128):
             plain[key[0]] = 0
+    plain[ord(" ")] *= 3
     return bytes(plain)
 
 

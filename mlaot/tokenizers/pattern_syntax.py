@@ -94,6 +94,15 @@ def category(names: tuple[str, ...]) -> Set:
     return found
 
 
+def property_of(name: str) -> Set:
+    """Return the characters of a category or a script."""
+    plain = re.sub("[ _-]", "", name).lower()
+    if plain in unicode.script_names():
+        found: Set = np.frombuffer(unicode.scripts(), np.uint8) == unicode.script_names()[plain]
+        return found
+    return category((LONG_NAMES.get(name.lower(), name.capitalize()),))
+
+
 @cache
 def spaces() -> Set:
     r"""Return what ``\s`` matches."""
@@ -264,9 +273,8 @@ class _Reader:
         if character.lower() in named:
             found = named[character.lower()]()
             return ~found if character.isupper() else found.copy()
-        if character in "pP" and (name := self.match(r"\{(\^?)(\w+)\}")):
-            short = LONG_NAMES.get(name[2].lower(), name[2].capitalize())
-            found = category((short,))
+        if character in "pP" and (name := self.match(r"\{(\^?)(?:(?i:script|sc)=)?([\w -]+)\}")):
+            found = property_of(name[2])
             return ~found if (character == "P") != bool(name[1]) else found
         if character in "xu" and (code := self.match(r"\{([0-9A-Fa-f]{1,8})\}|([0-9A-Fa-f]{2}(?:[0-9A-Fa-f]{2})?)")):
             if character == "x" and code[2] and len(code[2]) == 4:

@@ -121,7 +121,7 @@ def read_model(path: Path, data: bytes) -> Tokenizer:
         surface=trainer.data(44, UNKNOWN_SURFACE.encode()),
     )
     begin, end = ((i,) if (i := trainer.number(*at)) in found.special else () for at in ((41, 1), (42, 2)))
-    return replace(found, begin=begin, end=end)
+    return replace(found, begin=begin, closing=end, end=end)
 
 
 def of_pieces(
@@ -224,7 +224,7 @@ def _with_scores(found: Tokenizer, pieces: Sequence[Piece]) -> Tokenizer:
     worst = min((np.float32(piece.score) for piece in pieces if piece.kind == NORMAL), default=np.float32(0))
 
     def score(piece: Piece) -> float:
-        return BONUS * (len(piece.text) - 1) if piece.kind == USER_DEFINED else piece.score
+        return float(np.float32(BONUS * (len(piece.text) - 1))) if piece.kind == USER_DEFINED else piece.score
 
     kept = {text: i for text, i in found.pieces.items() if i not in found.unused}
     scores, unknown = tuple(map(score, pieces)), float(worst - UNKNOWN_PENALTY)

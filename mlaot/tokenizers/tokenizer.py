@@ -14,6 +14,7 @@ from mlaot.tokenizers.normalizer import Normalizer
 from mlaot.tokenizers.steps import BLANKS, MARK, Cut, Prefix
 
 MAX_TOKENS, MAX_TOKEN_BYTES = 1 << 22, 1 << 12
+CONTINUES, CLOSES = b"\xfe", b"\xff"  # no text has these bytes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Tokenizer:
     fuses_unknown: bool = False  # many in a row are one
     single: bool = False  # scores are added in float32
     whole: bool = False  # a part that is a token is this token, whatever would be merged
+    continues: bool = False  # pieces within words begin with CONTINUES
+    closes: bool = False  # pieces that end words end with CLOSES
     continuing: Mapping[bytes, int] = field(default_factory=dict)  # wordpiece: what is found within a word
     longest_word: int = 0  # wordpiece: in characters; longer ones are unknown
     cuts: tuple[Cut | Prefix, ...] = ()  # what is done to a normalized text, in parts then
@@ -52,6 +55,7 @@ class Tokenizer:
     silent: frozenset[int] = frozenset()  # tokens that add nothing to a text
     unused: frozenset[int] = frozenset()  # pieces that are merged, and then taken apart
     begin: tuple[int, ...] = ()  # stand in front of each text
+    closing: tuple[int, ...] = ()  # and behind one that is whole
     end: tuple[int, ...] = ()  # each of them ends a text
     drops_space: bool = False  # that a first token begins with
     opening: Mapping[int, bytes] = field(default_factory=dict)  # what else first tokens add
@@ -67,8 +71,11 @@ class Tokenizer:
         """Tell whether texts may have characters without a token."""
         return self.kind == "characters"
 
-    def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        """Return the tokens of a text. ``special``: texts of special tokens are these tokens."""
+    def encode(self, text: str, *, special: bool = True, begin: bool = True, end: bool = False) -> list[int]:
+        """Return the tokens of a text. ``special``: texts of special tokens are these tokens.
+
+        ``begin``, ``end``: with those that stand in front of a text, and behind one that is whole.
+        """
         found = [*self.begin] if begin else []
         for place, part, token in self._parts(text, self.added, special):
             if token >= 0:
@@ -76,7 +83,7 @@ class Tokenizer:
                 continue
             for behind, inner, later in self._parts(self.normalizer.apply(part), self.added_later, special):
                 found += self._encode(inner, place + behind == 0) if later < 0 else [later]
-        return found
+        return [*found, *self.closing] if end else found
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of tokens; bytes that are no UTF-8 become replacement characters."""
@@ -138,7 +145,7 @@ class Tokenizer:
 
     def _segment(self, text: bytes) -> list[int]:
         found, unknown = list[int](), (self.unknown, self.unknown_score)
-        for token, piece in unigram.segment(text, self._scored, self._longest, unknown, self.single):
+        for token, piece in unigram.segment(text, self.scored, self._longest, unknown, self.single):
             if token != self.unknown:
                 found.append(token)
             elif self.byte_tokens:
@@ -148,7 +155,8 @@ class Tokenizer:
         return found
 
     @cached_property
-    def _scored(self) -> dict[bytes, tuple[int, float]]:
+    def scored(self) -> dict[bytes, tuple[int, float]]:
+        """The pieces of a unigram model, with their tokens and scores."""
         return {piece: (token, self.scores[token]) for piece, token in self.pieces.items()}
 
     @cached_property
@@ -158,7 +166,16 @@ class Tokenizer:
     def _merged_bytes(self, part: bytes) -> list[int]:
         if self.whole and part in self.pieces:
             return [self.pieces[part]]
-        return merge([token for byte in part if (token := self.byte_tokens[byte]) >= 0], self.pairs)
+        if self.continues or self.closes:
+            given = [self.pieces.get(self._affixed(part, i, i + 1), -1) for i in range(len(part))]
+        else:
+            given = [self.byte_tokens[byte] for byte in part]
+        return merge([token for token in given if token >= 0], self.pairs)
+
+    def _affixed(self, part: bytes, begin: int, end: int) -> bytes:
+        """Return the piece of a character or a byte of a part."""
+        prefix = CONTINUES if self.continues and begin > 0 else b""
+        return prefix + part[begin:end] + (CLOSES if self.closes and end == len(part) else b"")
 
     def _merged_characters(self, text: str) -> list[int]:
         found, made, follows = list[int](), dict[int, Pair](), False  # follows: the last token is the unknown one
@@ -182,8 +199,10 @@ class Tokenizer:
                 add(self.pieces[kept], part)
                 continue
             symbols, unknown = list[int](), list[str]()
+            place = 0
             for character in part:
-                symbol = self.pieces.get(character.encode(), -1)
+                begin, place = place, place + len(character.encode())
+                symbol = self.pieces.get(self._affixed(kept, begin, place), -1)
                 tokens = self._unknown(character.encode()) if symbol < 0 else [symbol]
                 symbols += tokens
                 unknown += [character] * tokens.count(self.unknown)

@@ -1,4 +1,4 @@
-"""What tokenizers know of characters: categories, small letters, and the normal forms, of one version of Unicode.
+"""What tokenizers know of characters: categories, scripts, small letters, normal forms, of one version.
 
 The tables are those of ``unicode.json``, not of the Python that runs, so that a text has the same tokens everywhere.
 """
@@ -59,6 +59,18 @@ def names() -> tuple[str, ...]:
 def categories() -> bytes:
     """Return the number of each character's category; 0: it is no character yet."""
     return _values("categories")
+
+
+@cache
+def script_names() -> Mapping[str, int]:
+    """Return the numbers of scripts by their names, which have small letters alone."""
+    return {name.lower(): i for i, names in enumerate(_content()["script names"], 1) for name in names.split()}
+
+
+@cache
+def scripts() -> bytes:
+    """Return the number of each character's script; 0: another one, or none."""
+    return _values("scripts")
 
 
 @cache

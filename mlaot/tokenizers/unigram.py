@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import inf
 
 
 def segment(
@@ -36,6 +37,22 @@ def segment(
         found.append((way[2], text[way[1] : end]))
         end = way[1]
     return found[::-1]
+
+
+def second(piece: bytes, pieces: Mapping[bytes, tuple[int, float]], unknown: float) -> tuple[float, float]:
+    """Return the best score of a piece but its own, and how far from zero scores are at its places."""
+    best = [0.0, *[-inf] * len(piece)]
+    begin = 0
+    while begin < len(piece):
+        size = next((n for n in range(1, 4) if begin + n == len(piece) or piece[begin + n] & 0xC0 != 0x80), 4)
+        for end in range(begin + 1, len(piece) + (begin > 0)):
+            found = pieces.get(piece[begin:end])
+            if found is not None:
+                best[end] = max(best[end], best[begin] + found[1])
+        if piece[begin : begin + size] not in pieces or size == len(piece):
+            best[begin + size] = max(best[begin + size], best[begin] + unknown)
+        begin += size
+    return best[-1], max((abs(score) for score in best if score > -inf), default=0.0)
 
 
 def _single(value: float) -> float:

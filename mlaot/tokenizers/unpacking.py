@@ -33,7 +33,7 @@ def unpack(packed: bytes) -> Tokenizer:
     flags, symbols = found["flags"], _texts(found["ends"], found["bytes"])
     stepped = (*map(_Steps(found["parts"]).step, struct.iter_unpack(packing.STEP, found["steps"])),)
     every = _keys(found["trie"])
-    pieces = {piece: token for piece, token in every.items() if not piece.startswith(packing.CONTINUES)}
+    pieces = {piece: token for piece, token in every.items() if not piece.startswith(packing.WITHIN)}
     if not bits & (packing.UNIGRAM | packing.WORD_PIECES):
         pieces = {symbols[row[1]]: row[1] for row in struct.iter_unpack("<2I", found["words"]) if row[1] != NONE}
     becomes = _texts(found["map_ends"], found["map_bytes"])
@@ -54,7 +54,7 @@ def unpack(packed: bytes) -> Tokenizer:
         pieces,
         extra=symbols[count:],
         pairs=_pairs(found["pairs"]),
-        scores=_numbers("d", found["scores"]),
+        scores=_numbers("f" if bits & packing.SINGLE else "d", found["scores"])[:-1],
         byte_level=bool(bits & packing.BYTE_LEVEL),
         byte_tokens=_numbers("i", found["byte_tokens"]),
         unknown=unknown,
@@ -62,7 +62,9 @@ def unpack(packed: bytes) -> Tokenizer:
         fuses_unknown=bool(bits & packing.FUSES),
         single=bool(bits & packing.SINGLE),
         whole=all(flags[symbol] & packing.WHOLE for symbol in pieces.values()),
-        continuing={piece[1:]: token for piece, token in every.items() if piece.startswith(packing.CONTINUES)},
+        continuing={piece[1:]: token for piece, token in every.items() if piece.startswith(packing.WITHIN)},
+        continues=bool(bits & packing.CONTINUES),
+        closes=bool(bits & packing.CLOSES),
         longest_word=longest,
         cuts=stepped[changes:],
         normalizer=normalizer,
@@ -76,6 +78,7 @@ def unpack(packed: bytes) -> Tokenizer:
         silent=_flagged(flags, packing.SILENT),
         unused=_flagged(flags, packing.UNUSED),
         begin=_numbers("i", found["begin"]),
+        closing=_numbers("i", found["closing"]),
         end=_numbers("i", found["end"]),
         drops_space=bool(bits & packing.DROPS_SPACE),
         opening=opening,

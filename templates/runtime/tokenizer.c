@@ -184,17 +184,18 @@ static bool add_parts(Encoding *e, const char *text, ptrdiff_t bytes, bool speci
 }
 
 // Give the tokens of a text, which is UTF-8, in memory that the caller frees, and return how many there are. `special`:
-// texts of special tokens are these tokens. `begin`: the tokens that begin a text come first. -1: memory is short;
+// texts of special tokens are these tokens. `begin`, `end`: the tokens that stand in front of a text come first, and
+// those behind one that is whole come last. -1: memory is short;
 // -2 - i: the character at byte i has no token, of a tokenizer of characters.
 static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_t bytes, bool special, bool begin,
-                                  int32_t **tokens)
+                                  bool end, int32_t **tokens)
 {
     Encoding e = {.t = t};
-    bool is_done = tokens_room(&e, bytes / 3 + 16);
+    bool is_done = tokens_room(&e, bytes / 2 + 16);
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
     }
-    while ((t->pair_places > 0 || t->trie != NULL) && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
+    while (t->pair_places > 0 && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
         e.seen_places = e.seen_places > 0 ? 2 * e.seen_places : 1;
     }
     if (is_done && e.seen_places > 0) {
@@ -209,6 +210,9 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
         }
     }
     is_done = is_done && add_parts(&e, text, bytes, special, true, false);
+    for (ptrdiff_t i = 0; is_done && end && i < t->closing_count; i++) {
+        is_done = add_token(&e, t->closing[i]);
+    }
     free(e.text.at);
     free(e.spare.at);
     free(e.symbols.at);

@@ -101,27 +101,66 @@ static inline ptrdiff_t map_step(const Tokenizer *t, const char *at, const char 
     return size;
 }
 
+// Whether eight characters are printed ASCII, and no space among them stands before another one, if that is asked.
+static inline bool is_plain_word(uint64_t word, bool strips)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = 0x80 * ones, rests = 0x7F * ones;
+    const uint64_t others = word ^ (' ' * ones);
+    const uint64_t spaces = ~((((others & rests) + rests) | others) & tops) & tops;
+    const uint64_t odd = (word - ' ' * ones) | (word + ones) | word;  // below a space, above a tilde
+    return ((odd & tops) | (strips ? spaces & spaces << 8 : 0)) == 0;
+}
+
+// The end of the ASCII characters that begin here and stay what they are. `strips`: of spaces the second one does not.
+static inline const char *plain_end(const Tokenizer *t, const char *at, const char *end, bool strips)
+{
+    uint8_t last = 0;
+    const uint8_t mask = strips ? 3 : 1;
+    const char *quick = (t->bits & TOKENIZER_PRINTS) != 0 ? at : end;  // from here on eight are looked at together
+    for (; at < end; at++) {
+        if (at >= quick && end - at >= 8 && (last & mask & 2) == 0) {
+            if (is_plain_word(bytes_of_word(at, 8), strips)) {
+                at += 7;
+                last = *at == ' ' ? 3 : 1;
+                continue;
+            }
+            quick = at + 8;
+        }
+        const uint8_t kind = (unsigned char)*at < 128 ? t->plain[(unsigned char)*at] : 0;
+        if (kind == 0 || (kind & last & mask & 2) != 0) {
+            break;
+        }
+        last = kind;
+    }
+    return at;
+}
+
 // Map characters, and drop spaces where that is to be done.
 static bool add_mapped(const Tokenizer *t, const char *at, const char *end, Buffer *to)
 {
-    const bool strips = (t->bits & TOKENIZER_STRIPS) != 0;
-    const char *part;
-    ptrdiff_t bytes;
+    const bool strips = (t->bits & TOKENIZER_STRIPS) != 0, has_marks = (t->bits & TOKENIZER_MARKS) != 0;
+    const char *plain = at;  // what is copied begins there
     bool after_space = strips;
-    for (ptrdiff_t size; at < end; at += size) {
-        const char *plain = at;
-        while (plain + 1 < end && (unsigned char)plain[1] < 128 && (unsigned char)*plain < 128 &&
-               t->plain[(unsigned char)*plain] != 0 && !(strips && *plain == ' ')) {
-            plain++;
-        }
-        if (plain > at) {
-            if (!buffer_add(to, at, plain - at)) {
-                return false;
+    while (at < end) {
+        if (!after_space || *at != ' ') {
+            const char *begin = at;
+            at = plain_end(t, at, end, strips);
+            if (at < end && at > begin && (unsigned char)*at >= 128) {
+                at--;  // it may be composed with what follows
             }
-            after_space = false;
-            at = plain;
+            after_space = at > begin ? strips && at[-1] == ' ' : after_space;
+            if (at == end) {
+                break;
+            }
         }
-        size = map_step(t, at, end, &part, &bytes);
+        const char *part;
+        ptrdiff_t bytes;
+        const ptrdiff_t size = map_step(t, at, end, &part, &bytes);
+        if (part == at && !(after_space && *at == ' ') && !(has_marks && (size > 4 || *at == '\xE2'))) {
+            at += size;
+            after_space = strips && at[-1] == ' ';
+            continue;
+        }
         const char *stop = part + bytes;
         while (after_space && part < stop && *part == ' ') {
             part++;
@@ -129,11 +168,13 @@ static bool add_mapped(const Tokenizer *t, const char *at, const char *end, Buff
         if (part < stop) {
             after_space = strips && stop[-1] == ' ';
         }
-        if (!add_unmarked((t->bits & TOKENIZER_MARKS) != 0, part, stop, to)) {
+        if (!buffer_add(to, plain, at - plain) || !add_unmarked(has_marks, part, stop, to)) {
             return false;
         }
+        at += size;
+        plain = at;
     }
-    return true;
+    return buffer_add(to, plain, end - plain);
 }
 
 // The same of a map among the steps: behind the table of what is plain are the texts, each behind its size.

@@ -11,7 +11,6 @@ typedef struct {
     uint64_t words[3];
     int32_t tokens[SEEN_TOKENS];
     uint32_t count;
-    float most;  // unigram: they are the same behind all scores that are nearer to zero
 } Seen;
 
 // One text on its way.
@@ -95,6 +94,22 @@ static bool add_symbol(Encoding *e, uint32_t symbol)
     return add_token(e, symbol);
 }
 
+// The symbol of a byte or a character of a part, whose piece says whether it continues or closes one.
+static uint32_t find_affixed(const Tokenizer *t, const char *at, ptrdiff_t size, bool continues, bool closes)
+{
+    char piece[6];
+    ptrdiff_t bytes = 0;
+    if (continues && (t->bits & TOKENIZER_CONTINUES) != 0) {
+        piece[bytes++] = '\xFE';
+    }
+    memcpy(piece + bytes, at, (size_t)size);
+    bytes += size;
+    if (closes && (t->bits & TOKENIZER_CLOSES) != 0) {
+        piece[bytes++] = '\xFF';
+    }
+    return find_word(t, piece, bytes, tokenizer_hash(piece, bytes));
+}
+
 // The symbols of the bytes, or of the characters of a part.
 static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
 {
@@ -105,6 +120,16 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
     }
     uint32_t *symbols = (uint32_t *)(void *)e->symbols.at;
     ptrdiff_t count = 0;
+    const char *begin = at;
+    const bool is_affixed = (t->bits & (TOKENIZER_CONTINUES | TOKENIZER_CLOSES)) != 0;
+    if (is_affixed && (t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
+        for (; at < end; at++) {
+            const uint32_t symbol = find_affixed(t, at, 1, at > begin, at + 1 == end);
+            symbols[count] = symbol;
+            count += symbol != TOKENIZER_NONE;
+        }
+        return count;
+    }
     if ((t->bits & TOKENIZER_BYTE_LEVEL) != 0) {
         for (; at < end; at++) {
             const int32_t symbol = t->byte_tokens[(unsigned char)*at];
@@ -117,7 +142,9 @@ static ptrdiff_t symbols_of(Encoding *e, const char *at, const char *end)
         size = utf8_size(at, end);
         const int32_t ascii = (unsigned char)*at < 128 ? t->ascii[(unsigned char)*at] : -1;
         uint32_t symbol = (uint32_t)ascii;
-        if ((unsigned char)*at >= 128) {
+        if (is_affixed) {
+            symbol = find_affixed(t, at, size, at > begin, at + size == end);
+        } else if ((unsigned char)*at >= 128) {
             symbol = find_word(t, at, size, tokenizer_hash(at, size));
         }
         if (symbol != TOKENIZER_NONE) {
@@ -164,7 +191,7 @@ static inline Seen *seen_place(const Encoding *e, const char *at, ptrdiff_t byte
 static inline void note(const Encoding *e, Seen *seen, const uint64_t *key, ptrdiff_t first)
 {
     if (seen != NULL && !e->follows && e->count - first <= SEEN_TOKENS) {
-        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first), 0};
+        *seen = (Seen){{key[0], key[1], key[2]}, {0}, (uint32_t)(e->count - first)};
         memcpy(seen->tokens, e->tokens + first, seen->count * sizeof *seen->tokens);
     }
 }
@@ -215,15 +242,19 @@ static inline bool add_part(Encoding *e, const char *at, const char *end)
     return true;
 }
 
+// Whether no piece goes across a place of a text.
+static inline bool is_cut(const Tokenizer *t, const char *at)
+{
+    const unsigned char last = (unsigned char)at[-1], next = (unsigned char)*at;
+    return (t->inner[32 * last + next / 8] >> (next & 7) & 1) == 0;
+}
+
 // The end of the stretch that begins here: what no piece goes across.
 static inline const char *next_cut(const Tokenizer *t, const char *at, const char *end)
 {
-    for (at += utf8_size(at, end); at < end; at += utf8_size(at, end)) {
-        const unsigned char last = (unsigned char)at[-1], next = (unsigned char)*at;
-        if ((t->inner[32 * last + next / 8] >> (next & 7) & 1) == 0) {
-            break;
-        }
-    }
+    do {
+        at++;
+    } while (at < end && !is_cut(t, at));
     return at;
 }
 

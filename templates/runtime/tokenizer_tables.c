@@ -23,6 +23,9 @@ enum {
     TOKENIZER_CUTS = 1 << 10,
     TOKENIZER_MAPS = 1 << 11,
     TOKENIZER_UNUSES = 1 << 12,
+    TOKENIZER_PRINTS = 1 << 13,  // all printed ASCII characters are plain
+    TOKENIZER_CONTINUES = 1 << 14,
+    TOKENIZER_CLOSES = 1 << 15,
 };
 enum {
     TOKEN_SILENT = 1 << 0,
@@ -81,13 +84,14 @@ typedef struct {
     const int32_t *byte_tokens;         // NULL: none
     const int32_t *ascii;               // the symbols of ASCII characters
     const uint8_t *inner;
-    const double *scores;
-    const int32_t *begin, *end;
-    ptrdiff_t begin_count, end_count;
+    const void *scores;                 // of tokens, float32 in models of float32, and behind them that of no piece
+    const float *most;                  // of scores before a token, for what is a piece to be this token
+    const int32_t *begin, *closing, *end;
+    ptrdiff_t begin_count, closing_count, end_count;
     const TrieNode *added, *added_later, *kept, *frozen, *trie, *map;  // NULL: none
     const uint32_t *map_ends;
     const char *map_bytes;
-    const uint8_t *plain;  // ASCII characters that stay what they are before others
+    const uint8_t *plain;  // ASCII characters that stay what they are before others are 1, of these a space is 3
     const TokenizerStep *steps;  // `changes` of them before added tokens are looked for again
     const char *parts, *words_of;
     const Written *written;
@@ -131,8 +135,10 @@ static Tokenizer tokenizer_view(const char *packed)
     t.byte_tokens = tokenizer_table(packed, &next, 4, NULL);
     t.ascii = tokenizer_table(packed, &next, 4, NULL);
     t.inner = tokenizer_table(packed, &next, 1, NULL);
-    t.scores = tokenizer_table(packed, &next, 8, NULL);
+    t.scores = tokenizer_table(packed, &next, 1, NULL);
+    t.most = tokenizer_table(packed, &next, 4, NULL);
     t.begin = tokenizer_table(packed, &next, 4, &t.begin_count);
+    t.closing = tokenizer_table(packed, &next, 4, &t.closing_count);
     t.end = tokenizer_table(packed, &next, 4, &t.end_count);
     t.added = tokenizer_table(packed, &next, 1, NULL);
     t.added_later = tokenizer_table(packed, &next, 1, NULL);
@@ -158,7 +164,7 @@ static Tokenizer tokenizer_view(const char *packed)
 static inline ptrdiff_t utf8_size(const char *at, const char *end)
 {
     const unsigned char c = (unsigned char)*at;
-    const ptrdiff_t size = c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    const ptrdiff_t size = (ptrdiff_t)(UINT64_C(0x4322111111111111) >> 4 * (c / 16) & 7);
     return size <= end - at ? size : end - at;
 }
 

@@ -3,195 +3,178 @@
 
 #include "runtime/tokenizer_parts.c"
 
-typedef struct {
-    double score;
-    uint32_t size, token;  // of the last piece on the best way here; size 0: none
-} Step;
+// Each is compiled once for sums in float32, and once for those in float64.
+#define SPECIALIZED __attribute__((always_inline)) static inline
 
-static inline void reach(Step *step, double score, bool single, ptrdiff_t size, uint32_t token)
+enum { WINDOW = 512 };  // bytes whose ways lie on the stack
+
+// The last piece on the best way to a place: its size in bytes in the upper half, its token in the lower one.
+typedef uint64_t Way;
+
+static inline Way way_of(ptrdiff_t size, uint32_t token)
 {
-    score = single ? (double)(float)score : score;
-    const bool is_better = score > step->score;
-    step->score = is_better ? score : step->score;
-    step->size = is_better ? (uint32_t)size : step->size;
-    step->token = is_better ? token : step->token;
+    return (uint64_t)size << 32 | token;
 }
 
-// The best way to each place of a text.
-static inline void best_steps(const Tokenizer *t, const char *at, ptrdiff_t bytes, bool single, Step *steps)
+static inline ptrdiff_t way_size(Way way)
+{
+    return (ptrdiff_t)(way >> 32);
+}
+
+SPECIALIZED double score_at(const void *scores, ptrdiff_t i, bool single)
+{
+    return single ? (double)((const float *)scores)[i] : ((const double *)scores)[i];
+}
+
+SPECIALIZED void set_score(void *scores, ptrdiff_t i, double score, bool single)
+{
+    if (single) {
+        ((float *)scores)[i] = (float)score;
+    } else {
+        ((double *)scores)[i] = score;
+    }
+}
+
+SPECIALIZED double sum_of(double score, double before, bool single)
+{
+    return single ? (double)(float)(score + before) : score + before;
+}
+
+// Go to a place with a score, if that is better than any other way there.
+SPECIALIZED void reach(void *best, Way *ways, ptrdiff_t place, double score, Way way, bool single)
+{
+    const double old = score_at(best, place, single);
+    const bool is_better = score > old;
+    set_score(best, place, is_better ? score : old, single);
+    const uint64_t mask = UINT64_C(0) - is_better;  // as a branch would be taken at random
+    ways[place] = (way & mask) | (ways[place] & ~mask);
+}
+
+// Go behind characters between cuts that no piece begins with, as one way: what is unknown is fused, or bytes.
+SPECIALIZED ptrdiff_t pass_strangers(const Tokenizer *t, const char *at, ptrdiff_t begin, ptrdiff_t bytes, void *best,
+                                     Way *ways, bool single)
+{
+    const ptrdiff_t first = begin;
+    double score = score_at(best, begin, single);
+    do {
+        begin += utf8_size(at + begin, at + bytes);
+        score = sum_of(t->unknown_score, score, single);
+    } while (begin < bytes && trie_child(t->trie, 0, at[begin]) == TOKENIZER_NONE && is_cut(t, at + begin));
+    set_score(best, begin, score, single);
+    ways[begin] = way_of(begin - first, (uint32_t)t->unknown);
+    return begin;
+}
+
+// The best way to each place of a window. What lies between two cuts and is a piece is this one, unless the score before
+// it is so large that rounded sums decide.
+SPECIALIZED void best_ways(const Tokenizer *t, const char *at, ptrdiff_t bytes, void *best, Way *ways, bool single)
 {
     const TrieNode *trie = t->trie;
-    for (ptrdiff_t begin = 0, size; begin < bytes; begin += size) {
-        size = utf8_size(at + begin, at + bytes);
-        const double here = steps[begin].score;
+    const void *scores = t->scores;
+    const uint32_t root = trie[0].link >> 9, none = (uint32_t)t->tokens, unknown = (uint32_t)t->unknown;
+    for (ptrdiff_t i = 1; i <= bytes; i++) {
+        set_score(best, i, -INFINITY, single);
+    }
+    bool is_clean = true;  // no piece goes across the place where this one begins
+    for (ptrdiff_t begin = 0; begin < bytes;) {
+        const double here = score_at(best, begin, single);
+        const ptrdiff_t behind = begin + utf8_size(at + begin, at + bytes);
         bool has_single = false;
-        uint32_t node = 0;
-        for (ptrdiff_t next = begin; next < bytes;) {
-            node = trie_child(trie, node, at[next++]);
-            if (node == TOKENIZER_NONE) {
+        uint32_t base = root, token = none;
+        ptrdiff_t next = begin;
+        while (next < bytes) {
+            const uint32_t label = (unsigned char)at[next];
+            const TrieNode node = trie[base + label];
+            if ((node.link & 511) != label) {
                 break;
             }
-            const uint32_t token = trie[node].value;
-            if (token != TOKENIZER_NONE) {
-                reach(&steps[next], t->scores[token] + here, single, next - begin, token);
-                has_single |= next - begin == size;
-            }
+            next++;
+            base = node.link >> 9;
+            token = node.value < none ? node.value : none;
+            const double score = sum_of(score_at(scores, token, single), here, single);
+            reach(best, ways, next, score, way_of(next - begin, token), single);
+            has_single |= (next == behind) & (token < none);
+        }
+        if (is_clean && next == begin) {
+            begin = pass_strangers(t, at, begin, bytes, best, ways, single);
+            continue;
+        }
+        if (is_clean && token < none && (next == bytes || is_cut(t, at + next)) &&
+            (here < 0 ? -here : here) < (double)t->most[token]) {
+            begin = next;
+            continue;
         }
         if (!has_single) {
-            reach(&steps[begin + size], t->unknown_score + here, single, size, (uint32_t)t->unknown);
+            const double score = sum_of(t->unknown_score, here, single);
+            reach(best, ways, behind, score, way_of(behind - begin, unknown), single);
         }
+        begin = behind;
+        is_clean = begin < bytes && is_cut(t, at + begin);
     }
 }
 
-// Add the pieces of the best way through a text.
-static bool add_best(Encoding *e, const char *at, const char *end)
+// Add the pieces of the best way through a window.
+SPECIALIZED bool add_ways(Encoding *e, const char *at, ptrdiff_t bytes, void *best, Way *ways, bool single)
 {
-    const Tokenizer *t = e->t;
-    const ptrdiff_t bytes = end - at;
-    if (bytes > PTRDIFF_MAX / 64 || bytes >= INT32_MAX) {
-        return false;
+    set_score(best, 0, e->score, single);
+    best_ways(e->t, at, bytes, best, ways, single);
+    e->score = score_at(best, bytes, single);
+    // The pieces of the way move behind all others, the last one first.
+    ptrdiff_t first = bytes + 1;
+    for (ptrdiff_t place = bytes; place > 0;) {
+        const Way way = ways[place];
+        ways[--first] = way;
+        place -= way_size(way);
     }
-    if (!buffer_room(&e->path, (bytes + 1) * (ptrdiff_t)sizeof(Step))) {
-        return false;
-    }
-    Step *steps = (Step *)(void *)e->path.at;
-    steps[0] = (Step){e->score, 0, 0};
-    for (ptrdiff_t i = 1; i <= bytes; i++) {
-        steps[i] = (Step){-INFINITY, 0, 0};
-    }
-    if ((t->bits & TOKENIZER_SINGLE) != 0) {
-        best_steps(t, at, bytes, true, steps);
-    } else {
-        best_steps(t, at, bytes, false, steps);
-    }
-    e->score = steps[bytes].score;
-    // Turn the way around: each step's token moves to where its piece begins.
-    ptrdiff_t place = bytes;
-    uint32_t size = steps[place].size, token = steps[place].token;
-    while (place > 0) {
-        place -= size;
-        const Step previous = steps[place];
-        steps[place].size = size;
-        steps[place].token = token;
-        size = previous.size;
-        token = previous.token;
-    }
-    for (ptrdiff_t i = 0; i < bytes; i += steps[i].size) {
-        const bool is_unknown = steps[i].token == t->unknown;
-        if (is_unknown ? !add_unknown(e, at + i, steps[i].size) : !add_token(e, steps[i].token)) {
+    for (; first <= bytes; first++) {
+        const uint32_t token = (uint32_t)ways[first];
+        const ptrdiff_t size = way_size(ways[first]);
+        const bool is_unknown = token == e->t->unknown;
+        if (is_unknown ? !add_unknown(e, at, size) : !add_token(e, token)) {
             return false;
         }
         e->follows = is_unknown && e->follows;
+        at += size;
     }
     return true;
 }
 
-static inline double larger(double a, double b)
+static bool add_window(Encoding *e, const char *at, ptrdiff_t bytes)
 {
-    return a > b ? a : b;
+    Way ways[WINDOW + 1];
+    if ((e->t->bits & TOKENIZER_SINGLE) != 0) {
+        float best[WINDOW + 1];
+        return add_ways(e, at, bytes, best, ways, true);
+    }
+    double best[WINDOW + 1];
+    return add_ways(e, at, bytes, best, ways, false);
 }
 
-static inline double smaller(double a, double b)
+// The same of more bytes, which no cut is in.
+static bool add_large_window(Encoding *e, const char *at, ptrdiff_t bytes)
 {
-    return a < b ? a : b;
-}
-
-static inline double size_of(double a)
-{
-    return a < 0 ? -a : a;
-}
-
-// How far from zero the score before a word may be for its pieces to be the same: where sums are rounded more than the
-// best way is better than others, at any place of it, another one may win. 0: never.
-static float most_of(const Tokenizer *t, const char *at, ptrdiff_t bytes)
-{
-    double scores[SEEN_BYTES + 1], gaps[SEEN_BYTES + 1];  // of the best way to a place; to the second one
-    ptrdiff_t sizes[SEEN_BYTES + 1];
-    bool unknown[SEEN_BYTES + 1];
-    for (ptrdiff_t i = 0; i <= SEEN_BYTES; i++) {
-        scores[i] = i == 0 ? 0.0 : -INFINITY;
-        gaps[i] = INFINITY;
-        sizes[i] = 0;
-        unknown[i] = false;
-    }
-    double span = 0.0;
-    for (ptrdiff_t begin = 0, size; begin < bytes; begin += size) {
-        size = utf8_size(at + begin, at + bytes);
-        span = larger(span, size_of(scores[begin]));
-        bool has_single = false;
-        uint32_t node = 0;
-        for (ptrdiff_t next = begin; next < bytes || !has_single;) {
-            node = next < bytes && node != TOKENIZER_NONE ? trie_child(t->trie, node, at[next++]) : TOKENIZER_NONE;
-            uint32_t token = node == TOKENIZER_NONE ? TOKENIZER_NONE : t->trie[node].value;
-            const bool is_unknown = node == TOKENIZER_NONE && !has_single;
-            if (node == TOKENIZER_NONE && !is_unknown) {
-                break;
-            }
-            if (token == TOKENIZER_NONE && !is_unknown) {
-                continue;
-            }
-            const ptrdiff_t place = is_unknown ? begin + size : next;
-            const double score = (is_unknown ? t->unknown_score : t->scores[token]) + scores[begin];
-            has_single |= place - begin == size;
-            if (score > scores[place]) {
-                gaps[place] = score - scores[place];
-                scores[place] = score;
-                sizes[place] = place - begin;
-                unknown[place] = is_unknown;
-            } else {
-                gaps[place] = smaller(gaps[place], scores[place] - score);
-            }
-        }
-    }
-    double gap = INFINITY;
-    for (ptrdiff_t place = bytes; place > 0; place -= sizes[place]) {
-        gap = unknown[place] ? 0.0 : smaller(gap, gaps[place]);
-    }
-    span = larger(span, size_of(scores[bytes]));
-    const double unit = (t->bits & TOKENIZER_SINGLE) != 0 ? 0x1p-23 : 0x1p-52;  // of a sum, which is rounded to half
-    return gap > 0.0 ? (float)(0.99 * gap / ((double)(bytes + 2) * unit) - 1.01 * span) : 0.0F;
-}
-
-// Add the pieces of a stretch that no piece goes across.
-static inline bool add_stretch(Encoding *e, const char *at, const char *end)
-{
-    const Tokenizer *t = e->t;
-    const ptrdiff_t bytes = end - at, first = e->count;
-    if (e->seen_places == 0 || bytes > SEEN_BYTES || e->follows) {
-        return add_best(e, at, end);
-    }
-    uint64_t key[3];
-    Seen *seen = seen_place(e, at, bytes, key);
-    const double before = e->score;
-    if (seen->words[0] != key[0] || seen->words[2] != key[2] || seen->words[1] != key[1] ||
-        !(size_of(before) < (double)seen->most)) {
-        const bool is_done = add_best(e, at, end);
-        const float most = is_done ? most_of(t, at, bytes) : 0.0F;
-        if (size_of(before) < (double)most) {
-            note(e, seen, key, first);
-            seen->most = most;
-        }
-        return is_done;
-    }
-    if (!tokens_room(e, SEEN_TOKENS)) {
+    if (bytes > PTRDIFF_MAX / 64 || bytes >= INT32_MAX ||
+        !buffer_room(&e->path, (bytes + 1) * (ptrdiff_t)(sizeof(Way) + sizeof(double)))) {
         return false;
     }
-    memcpy(e->tokens + e->count, seen->tokens, sizeof seen->tokens);
-    e->count += seen->count;
-    for (uint32_t i = 0; i < seen->count; i++) {
-        const double score = t->scores[seen->tokens[i]] + e->score;
-        e->score = (t->bits & TOKENIZER_SINGLE) != 0 ? (double)(float)score : score;
-    }
-    return true;
+    Way *ways = (Way *)(void *)e->path.at;
+    void *best = ways + bytes + 1;
+    return (e->t->bits & TOKENIZER_SINGLE) != 0 ? add_ways(e, at, bytes, best, ways, true)
+                                                : add_ways(e, at, bytes, best, ways, false);
 }
 
-// Add the pieces of a part.
+// Add the pieces of a part, in windows that end where no piece goes across.
 static bool add_unigram(Encoding *e, const char *at, const char *end)
 {
     e->score = 0.0;
-    for (const char *next; at < end; at = next) {
-        next = next_cut(e->t, at, end);
-        if (!add_stretch(e, at, next)) {
+    for (const char *stop; at < end; at = stop) {
+        stop = end - at > WINDOW ? at + WINDOW : end;
+        while (stop > at && stop < end && !is_cut(e->t, stop)) {
+            stop--;
+        }
+        stop = stop > at ? stop : next_cut(e->t, at, end);
+        const ptrdiff_t bytes = stop - at;
+        if (!(bytes > WINDOW ? add_large_window(e, at, bytes) : add_window(e, at, bytes))) {
             return false;
         }
     }

@@ -104,7 +104,7 @@ static void refuse_character(const char *function, const char *name, const char 
 
 // The tokens of a string.
 static int take_string(const Model *self, const char *function, const char *name, PyObject *string, bool special,
-                       bool begin, Tokens *tokens)
+                       bool begin, bool end, Tokens *tokens)
 {
     enum { LONG_STRING = 4096 };  // other threads run Python code meanwhile
     PyObject *bytes = PyUnicode_AsUTF8String(string);
@@ -115,7 +115,7 @@ static int take_string(const Model *self, const char *function, const char *name
     const char *data = PyBytes_AsString(bytes);
     const Py_ssize_t size = PyBytes_Size(bytes);
     PyThreadState *thread = size > LONG_STRING ? PyEval_SaveThread() : NULL;
-    tokens->count = tokenizer_encode(&tokenizer, data, size, special, begin, &tokens->data);
+    tokens->count = tokenizer_encode(&tokenizer, data, size, special, begin, end, &tokens->data);
     if (thread != NULL) {
         PyEval_RestoreThread(thread);
     }
@@ -158,21 +158,22 @@ static int append_piece(Bytes *bytes, const Model *self, int32_t token, bool *fi
 
 static PyObject *method_encode(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    static const char *const NAMES[] = {"text", "special", "begin", NULL};
+    static const char *const NAMES[] = {"text", "special", "begin", "end", NULL};
     const Model *model = PY_BODY(self);
-    PyObject *given[3] = {NULL};
-    char special = 1, begin = 1;
+    PyObject *given[4] = {NULL};
+    char special = 1, begin = 1, end = 0;
     Tokens tokens = {NULL, 0};
     if (take_arguments("encode", NAMES, args, count, names, given) < 0 ||
         (given[1] != NULL && element_set("encode", NAMES[1], BOOL, &special, given[1]) < 0) ||
-        (given[2] != NULL && element_set("encode", NAMES[2], BOOL, &begin, given[2]) < 0)) {
+        (given[2] != NULL && element_set("encode", NAMES[2], BOOL, &begin, given[2]) < 0) ||
+        (given[3] != NULL && element_set("encode", NAMES[3], BOOL, &end, given[3]) < 0)) {
         return NULL;
     }
     if ((type_flags(given[0]) & Py_TPFLAGS_UNICODE_SUBCLASS) == 0) {
         refuse_type("encode", NAMES[0], "a str", given[0]);
         return NULL;
     }
-    if (take_string(model, "encode", NAMES[0], given[0], special != 0, begin != 0, &tokens) < 0) {
+    if (take_string(model, "encode", NAMES[0], given[0], special != 0, begin != 0, end != 0, &tokens) < 0) {
         return NULL;
     }
     PyObject *list = PyList_New(tokens.count);
@@ -229,7 +230,7 @@ static int take_prompt(const Model *self, const char *function, const char *name
     const bool is_string = (type_flags(prompt) & Py_TPFLAGS_UNICODE_SUBCLASS) != 0;
 #if HAS_TOKENIZER
     if (is_string && text->tokenizer_at >= 0) {
-        return take_string(self, function, name, prompt, true, *page_of(self).length == 0, tokens);
+        return take_string(self, function, name, prompt, true, *page_of(self).length == 0, false, tokens);
     }
 #endif
     if (is_string) {

@@ -52,6 +52,8 @@ def test_pieces_of_a_gguf_file(case: str, tmp_path: Path) -> None:
     found = of_gguf(Path("m.gguf"), said)
     assert found.begin == (1,) and found.end == (2,)
     assert of_gguf(Path("m.gguf"), replace(said, adds_begin=False)).begin == ()
+    closed = of_gguf(Path("m.gguf"), replace(said, adds_end=True))
+    assert closed.end and of_gguf(Path("m.gguf"), said).closing == () and closed.closing == closed.end
     plain = replace(expected.normalizer, charsmap={}, strips=False)
     assert same(found, replace(expected, normalizer=plain, begin=(1,), drops_space=plain.prefixes))
     assert not same(of_gguf(Path("m.gguf"), replace(said, adds_space=not said.adds_space)), found)

@@ -90,6 +90,13 @@ SHORT = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
+CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+_CAPITAL, _SMALL = (rf"[\p{{L{kind}}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}&&[^\p{{Han}}]]" for kind in "ul")
+KIMI = (
+    rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+{CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*{CONTRACTIONS}?|\p{{N}}{{1,3}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 BEHAVIORS = ("Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext")
 STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 TAGS = [
@@ -183,11 +190,40 @@ CASES: dict[str, tuple[str, Part | None, Part | None, Part | None, list[Part]]] 
     "bert accents": ("pieces", bert(strip_accents=False, clean_text=False), PRE_BERT, PIECES, []),
     "unigram": ("unigram", changes({"type": "NFKC"}, replace(" {2,}", " ", "Regex")), metaspace(), SPACED, TAGS),
     "unigram words": ("unigram", None, cuts(BLANKS, metaspace()), SPACED, []),
+    "clip": (
+        "closed bytes",
+        changes({"type": "NFC"}, replace(r"\s+", " ", "Regex"), {"type": "Lowercase"}),
+        cuts(split(CLIP, "Removed", True), byte_level()),
+        *(BYTES, TAGS),
+    ),
+    "gpt": ("closed", bert(), PRE_BERT, {"type": "BPEDecoder", "suffix": "</w>"}, []),
+    "continued": ("continued", None, WORDS, PIECES, []),
+    "kimi": ("bytes", None, cuts(split(KIMI), byte_level()), BYTES, []),
+    "scripts": (
+        *("characters", None),
+        cuts(split(r"[\p{Hiragana}\p{Katakana}]+|\p{^Hangul}\p{Latin}+|[\p{Cyrl}&&\p{Lu}]|\P{Common}{2}"), metaspace()),
+        *(SPACED, []),
+    ),
     "unigram digits": ("unigram", {"type": "Lowercase"}, cuts(metaspace("first"), DIGIT, PRE_BERT), SPACED, []),
 }
-TEMPLATES: list[Part] = [
+# Post-processors, which put tokens at both ends of a text.
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "B", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {n: {"id": n, "ids": ids, "tokens": ["x"] * len(ids)} for n, ids in (("A", [7, 8]), ("B", [9]))},
+}
+PROCESSORS: list[Part] = [
     {"type": "BertProcessing", "sep": ["b", 3], "cls": ["a", 2]},
     {"type": "RobertaProcessing", "sep": ["b", 5], "cls": ["a", 4], "trim_offsets": True, "add_prefix_space": True},
+    TEMPLATE,
+    {"type": "Sequence", "processors": [byte_level(), TEMPLATE]},
+    byte_level(),
 ]
 
 
@@ -214,6 +250,29 @@ def learned(learn: list[str]) -> dict[str, Part]:
         (
             *("pieces", models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=30)),
             trainers.WordPieceTrainer(vocab_size=700, special_tokens=unknown, limit_alphabet=200, show_progress=False),
+            pre_tokenizers.BertPreTokenizer(),
+        ),
+        (
+            *("closed bytes", models.BPE(end_of_word_suffix="</w>")),
+            trainers.BpeTrainer(
+                vocab_size=700, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False
+            ),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ),
+        (
+            *("closed", models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>")),
+            trainers.BpeTrainer(
+                **{"vocab_size": 500, "special_tokens": unknown, "limit_alphabet": 90, "show_progress": False},
+                end_of_word_suffix="</w>",
+            ),
+            pre_tokenizers.BertPreTokenizer(),
+        ),
+        (
+            *("continued", models.BPE(unk_token="[UNK]", continuing_subword_prefix="##")),
+            trainers.BpeTrainer(
+                **{"vocab_size": 500, "special_tokens": unknown, "limit_alphabet": 90, "show_progress": False},
+                continuing_subword_prefix="##",
+            ),
             pre_tokenizers.BertPreTokenizer(),
         ),
         (
@@ -259,7 +318,11 @@ def main() -> None:
         tokens = [one.encode(text, add_special_tokens=False).ids for text in texts]
         answers[name] = {"tokens": tokens, "texts": [one.decode(row) for row in tokens]}
         files[name] = {**content, "model": CASES[name][0]}
-    stored = {"models": all_models, "texts": texts, "files": files, "answers": answers}
+    wrapped = list[Part]()
+    for part in PROCESSORS:
+        one = Tokenizer.from_str(json.dumps({**content_of(all_models, "clip"), "post_processor": part}))
+        wrapped.append({"post_processor": part, "tokens": [one.encode(text).ids for text in texts[:5]]})
+    stored = {"wrapped": wrapped, "models": all_models, "texts": texts, "files": files, "answers": answers}
     data = json.dumps(stored, separators=(",", ":")).encode()
     Path(__file__).with_name("tokenizer_parts.json.gz").write_bytes(gzip.compress(data, mtime=0))
 

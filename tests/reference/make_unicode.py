@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import unicodedata2 as unicodedata
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 from mlaot.tokenizers import unicode
 
 VERSION = "16.0.0"
+SCRIPTS = (  # each by its short and its long name
+    *("Arab Arabic", "Armn Armenian", "Beng Bengali", "Bopo Bopomofo", "Cyrl Cyrillic", "Deva Devanagari"),
+    *("Ethi Ethiopic", "Geor Georgian", "Grek Greek", "Gujr Gujarati", "Guru Gurmukhi", "Hang Hangul", "Hani Han"),
+    *("Hebr Hebrew", "Hira Hiragana", "Kana Katakana", "Khmr Khmer", "Knda Kannada", "Laoo Lao", "Latn Latin"),
+    *("Mlym Malayalam", "Mong Mongolian", "Mymr Myanmar", "Orya Oriya", "Sinh Sinhala", "Taml Tamil", "Telu Telugu"),
+    *("Thai", "Tibt Tibetan", "Zinh Inherited", "Zyyy Common"),
+)
 CODES = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
 
 
@@ -70,9 +77,17 @@ def main() -> None:
         found = {code: one.normalize_str(chr(code)) for code in CODES}
         return {code: text for code, text in found.items() if text != plain(chr(code))}
 
+    def script(code: int) -> int:
+        return next((i for i, found in enumerate(members, 1) if code in found), 0)
+
+    whole = "".join(map(chr, CODES))
+    outside = (normalizers.Replace(Regex(rf"[^\p{{{names.split()[0]}}}]"), "") for names in SCRIPTS)
+    members = [{*map(ord, one.normalize_str(whole))} for one in outside]
     content = {
         "version": VERSION,
         "names": names,
+        "script names": SCRIPTS,
+        "scripts": ranges(script),
         "categories": ranges(lambda c: names.index(kinds[c]) + 1 if kinds[c] in names else 0),
         "later": ranges(later),
         "combining": ranges(lambda c: unicodedata.combining(chr(c))),

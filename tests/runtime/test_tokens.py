@@ -85,6 +85,7 @@ def test_encode_and_decode(nn: ModuleType) -> None:
         (lambda nn: nn.encode(), TypeError, r"encode\(\) is missing argument 'text'"),
         (lambda nn: nn.encode("x", "y"), TypeError, r"encode\(\) takes 1 positional argument, got 2"),
         (lambda nn: nn.encode("x", special=2), TypeError, "encode: special: expected bool, got int"),
+        (lambda nn: nn.encode("x", end="y"), TypeError, "encode: end: expected bool, got str"),
         (lambda nn: nn.encode("\ud800"), UnicodeEncodeError, "surrogates not allowed"),
         (lambda nn: nn.decode("x"), TypeError, "decode: tokens: expected a sequence of tokens, got str"),
         (lambda nn: nn.decode([256]), ValueError, "decode: tokens: expected tokens from 0 to 255, got 256"),
@@ -129,6 +130,7 @@ def test_the_begin_of_a_text(build: Build) -> None:
         special=frozenset({0, 1}),
         silent=frozenset({0, 1}),
         begin=(0,),
+        closing=(1, 0),
         end=(1,),
         drops_space=True,
     )
@@ -141,6 +143,7 @@ def test_the_begin_of_a_text(build: Build) -> None:
 
     nn = build("begins", follows)
     assert nn.encode("ab<s>") == [0, 2, 3, 0] and nn.encode("ab", begin=False) == [2, 3]
+    assert nn.encode("ab", end=True) == [0, 2, 3, 1, 0] and nn.encode("", begin=False, end=True) == [1, 0]
     with pytest.raises(ValueError, match="encode: text: the tokenizer has no '<'"):
         nn.encode("ab<s>", special=False)
     assert nn.decode([0, 6, 2, 6, 1]) == "a ", "the space of a first token is none"
@@ -212,7 +215,7 @@ def test_plain_python_has_the_same_tokens(case: str, tmp_path: Path) -> None:
     compiled = load(build_module(follows, "tokens", tmp_path, ("base",)))
     plain = plain_module(follows, "tokens", tmp_path)
     for text in TEXTS[::5]:
-        for options in ({}, {"special": False}, {"begin": False}):
+        for options in ({}, {"special": False}, {"begin": False}, {"begin": False, "end": True}):
             tokens = compiled.encode(text, **options)
             assert plain.encode(text, **options) == tokens
             assert plain.decode(tokens) == compiled.decode(tokens) == tokenizer.decode(tokens)

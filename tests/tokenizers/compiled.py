@@ -17,10 +17,11 @@ from ..compiled import guarded
 SOURCE = """
 #include "runtime/tokenizer.c"
 
-ptrdiff_t encode(const char *packed, const char *text, ptrdiff_t bytes, int special, int begin, int32_t **tokens)
+ptrdiff_t encode(const char *packed, const char *text, ptrdiff_t bytes, int special, int begin, int end,
+                 int32_t **tokens)
 {
     const Tokenizer tokenizer = tokenizer_view(packed);
-    return tokenizer_encode(&tokenizer, text, bytes, special, begin, tokens);
+    return tokenizer_encode(&tokenizer, text, bytes, special, begin, end, tokens);
 }
 
 ptrdiff_t piece(const char *packed, int32_t token, int first, const char **bytes)
@@ -70,13 +71,13 @@ class Compiled:
         self.memory.setflags(write=False)
         self.packed = ctypes.c_void_p(self.memory.ctypes.data)
 
-    def encode(self, text: str | bytes, *, special: bool = True, begin: bool = True) -> list[int]:
+    def encode(self, text: str | bytes, *, special: bool = True, begin: bool = True, end: bool = False) -> list[int]:
         """The tokens of a text; negative counts are errors."""
         data, found = text.encode() if isinstance(text, str) else text, ctypes.POINTER(ctypes.c_int32)()
         memory = guarded(len(data))
         memory[:] = np.frombuffer(data, np.uint8)
         at, size = ctypes.c_void_p(memory.ctypes.data), ctypes.c_ssize_t(len(data))
-        count = self.code.encode(self.packed, at, size, int(special), int(begin), ctypes.byref(found))
+        count = self.code.encode(self.packed, at, size, int(special), int(begin), int(end), ctypes.byref(found))
         if count < 0:
             raise ValueError(count)
         tokens = found[:count]

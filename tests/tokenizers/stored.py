@@ -22,18 +22,23 @@ def file_of(case: str) -> bytes:
     return bytes(DATA[f"{case}/file"])
 
 
+def of_file(name: str, content: bytes, folder: Path) -> Tokenizer:
+    """The tokenizer of a file."""
+    kind, _, rest = name.partition(" ")
+    if kind == "ranks":
+        rows = [line.split() for line in content.splitlines()]
+        known = Known(rest, {"<|endoftext|>": len(rows)})
+        return of_ranks(Path(name), {base64.b64decode(token): int(rank) for token, rank in rows}, known)
+    path = folder / name / f"tokenizer.{kind}"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return load(path)
+
+
 @cache
 def tokenizer_of(case: str, folder: Path) -> Tokenizer:
     """The tokenizer of a case."""
-    kind = case.partition(" ")[0]
-    if kind == "ranks":
-        rows = [line.split() for line in file_of(case).splitlines()]
-        known = Known(case.partition(" ")[2], {"<|endoftext|>": len(rows)})
-        return of_ranks(Path(case), {base64.b64decode(token): int(rank) for token, rank in rows}, known)
-    path = folder / case / f"tokenizer.{kind}"
-    path.parent.mkdir()
-    path.write_bytes(file_of(case))
-    return load(path)
+    return of_file(case, file_of(case), folder)
 
 
 def answers(case: str, special: bool) -> list[list[int]]:

@@ -76,7 +76,9 @@ def test_beside(tmp_path: Path) -> None:
     assert load(tmp_path).end == (0, 2)
     write(tmp_path, "tokenizer.json", file_of("json llama3"))
     write(tmp_path, "tokenizer_config.json", {"add_bos_token": False})
-    assert load(tmp_path).begin == ()
+    assert load(tmp_path).begin == load(tmp_path).closing == ()
+    write(tmp_path, "tokenizer_config.json", {"add_eos_token": True, "eos_token": "<|im_end|>"})
+    assert load(tmp_path).closing == (2,)
 
 
 def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +114,7 @@ def _set(*keys: Any) -> Change:
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": r"\b\w+"}, "behavior": "Isolated", "invert": False}
+BOTH = {"type": "BertProcessing", "sep": ["x", 3], "cls": ["y", 2]}
 BROKEN: list[tuple[str, Change, str]] = [
     ("json gpt2", _set("model", "type", "WordLevel"), "model.type: expected BPE, Unigram, WordPiece, got WordLevel"),
     ("json gpt2", _set("model", []), "is damaged: expected model to be an object, got list"),
@@ -146,6 +149,17 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("json gpt2", _set("model", "merges", [[1, 2]]), r"model.merges\[0\]: expected two tokens"),
     ("json gpt2", _set("model", "dropout", 0.1), "model.dropout: expected nothing, got 0.1"),
     (
+        "json llama3",
+        _set("model", "end_of_word_suffix", "</w>"),
+        r"model: expected a prefix and a suffix alone, got .*'</w>', 'ignore_merges'",
+    ),
+    ("json gpt2", _set("model", "end_of_word_suffix", ["</w>"]), "model: expected a prefix and a suffix alone, got"),
+    (
+        "json gpt2",
+        lambda c: c.update(post_processor={"type": "Sequence", "processors": [BOTH, BOTH]}),
+        "post_processor: expected one of BertProcessing",
+    ),
+    (
         "json gpt2",
         _set("added_tokens", [{"id": 1 << 30, "content": "x"}]),
         "the id 1073741824 of the added token 'x' is far",
@@ -178,7 +192,7 @@ BROKEN: list[tuple[str, Change, str]] = [
         "expected one that makes a text at most 4096 times as long, got",
     ),
     ("json gpt2", _set("normalizer", {"type": "Prepend", "prepend": "\ud800"}), "a step: expected Unicode text"),
-    ("json gpt2", _set("post_processor", {"type": "BertProcessing", "cls": 3}), "post_processor: expected ByteLevel"),
+    ("json gpt2", _set("post_processor", {"type": "BertProcessing", "cls": 3}), "post_processor: expected one of Bert"),
     ("json unigram", _set("pre_tokenizer", {"type": "ByteLevel"}), "pre_tokenizer: expected another one of a unigram"),
     ("json gpt2", _set("post_processor", "single", [{"SpecialToken": {"id": "x"}}]), "post_processor: expected"),
     ("json unigram", _set("model", "vocab", [["a", 1.0], ["a", 2.0]]), "expected different pieces"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -170,6 +171,50 @@ def test_rounding_decides_between_equal_ways(code: ctypes.CDLL) -> None:
     found = own.encode(text)
     assert found == Compiled(code, own).encode(text)
     assert found[:3] == [4, 3, 0] and found[-3:] == [1, 5, 0]
+
+
+def of_scores(scores: dict[bytes, float], **named: Any) -> Tokenizer:
+    """A unigram model, whose last piece is the unknown one."""
+    pieces, unknown = {piece: i for i, piece in enumerate([*scores][:-1])}, len(scores) - 1
+    given: dict[str, Any] = {"unknown": unknown, "unknown_score": -19.0, "fuses_unknown": True, "single": True, **named}
+    return Tokenizer("unigram", (*scores,), pieces, scores=(*scores.values(),), **given)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_rounding_takes_pieces_apart(code: ctypes.CDLL, single: bool) -> None:
+    """A word that is a piece is this piece, until sums in float32 are rounded so that others are as good."""
+    scores = {
+        b" ": -9.0,
+        b"a": -1 - 3 * 2**-12,
+        b"bc": -1 - 3 * 2**-12,
+        b"abc": -2 - 5 * 2**-12,
+        b"b": -3.0,
+        b"c": -3.0,
+    }
+    own = of_scores({**scores, b"?": 0.0}, single=single)
+    text = "abc " * 2000
+    found = own.encode(text)
+    assert found == Compiled(code, own).encode(text)
+    assert found[:2] == [3, 0] and found[-3:] == ([1, 2, 0] if single else [0, 3, 0])
+
+
+@pytest.mark.parametrize("bytes_of", [(), (*range(3, 259),)])
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["ab", "a", "b", "\u00e9", "\u4e2d\u4e00", " ", "!"]), max_size=9), st.integers(1, 200))
+def test_long_ways(code: ctypes.CDLL, bytes_of: tuple[int, ...], parts: list[str], times: int) -> None:
+    """Texts of unknown characters and of pieces, with and without places that no piece goes across."""
+    every = [b"<%d>" % byte for byte in range(256)]
+    scores = {
+        b"ab": -1.5,
+        b"a": -1.0,
+        b"ba": -1.25,
+        **dict.fromkeys(every, -5.0),
+        b"\xc3\xa9a": -2.0,
+        b"a\xe4\xb8\xad": -3.0,
+    }
+    own = of_scores({**scores, b"?": 0.0}, byte_tokens=bytes_of)
+    text = "".join(parts) * times
+    assert Compiled(code, own).encode(text) == own.encode(text)
 
 
 def test_unused_pieces_are_taken_apart(code: ctypes.CDLL) -> None:
