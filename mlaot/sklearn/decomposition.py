@@ -10,7 +10,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype, logsumexp, sigmoid
 from mlaot.onnx.ops.ml import take
 from mlaot.sklearn.kernels import squares
-from mlaot.sklearn.neighbors import nearest, within
+from mlaot.sklearn.neighbors import moved_points, nearest, within
 from mlaot.sklearn.rules import Array, Unknown, compute, rule, sign
 
 
@@ -165,7 +165,13 @@ def barycenter(estimator: Any, x: Any) -> Any:
 
 @rule("predict", "_BaseKMeans MeanShift AffinityPropagation")
 def nearest_center(estimator: Any, x: Any) -> Any:
-    return np.argmin(squares(x, estimator.cluster_centers_), axis=-1)
+    return _nearest(x, estimator.cluster_centers_)
+
+
+def _nearest(x: Any, points: Any) -> Any:
+    """Return the place of the nearest of points, by products."""
+    origin, _, weights, lengths = moved_points(np.asarray(points, np.float64))
+    return np.argmin((x - origin) @ weights + lengths, axis=-1)
 
 
 @rule("transform", "_BaseKMeans")
@@ -190,7 +196,7 @@ def bisect(estimator: Any, x: Any) -> Any:
 
 @rule("predict", "Birch")
 def birch_label(estimator: Any, x: Any) -> Any:
-    return take(estimator.subcluster_labels_, np.argmin(squares(x, estimator.subcluster_centers_), axis=-1))
+    return take(estimator.subcluster_labels_, _nearest(x, estimator.subcluster_centers_))
 
 
 @rule("transform", "Birch")

@@ -81,7 +81,7 @@ def nearest(estimator: Any, x: Any, count: int | None = None) -> tuple[Any, Any]
         apart = distances(metric, x, points, estimator.effective_metric_params_)
         found: tuple[Any, Any] = top_k(apart, count, largest=False)
         return found
-    origin, moved, weights, squares = _moved(points)
+    origin, moved, weights, squares = moved_points(points)
     at = x - origin
     _, index = top_k(at @ weights + squares, count, largest=False)
     difference = take(moved, index) - np.expand_dims(at, 1)
@@ -92,7 +92,7 @@ def within(estimator: Any, x: Any) -> tuple[Any, Any]:
     """Return the distances of all points, and which are within the radius."""
     points, metric = learnt(estimator), estimator.effective_metric_
     if metric in EUCLIDEAN and getattr(estimator, "weights", None) in ("uniform", None):
-        origin, _, weights, squares = _moved(points)
+        origin, _, weights, squares = moved_points(points)
         at = x - origin
         square = at @ weights + squares + np.sum(at * at, axis=1, keepdims=True)
         apart = np.sqrt(np.maximum(square, 0.0))
@@ -101,7 +101,7 @@ def within(estimator: Any, x: Any) -> tuple[Any, Any]:
     return apart, apart <= estimator.radius
 
 
-def _moved(points: Array) -> tuple[Array, Array, Array, Array]:
+def moved_points(points: Array) -> tuple[Array, Array, Array, Array]:
     """Move the origin among the points; return it, the points, and what makes ``|y|^2 - 2 x.y`` of them.
 
     There the squares are no larger than needed. The origin is a multiple of powers of two below the features' spreads:

@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +136,7 @@ def takes(estimator: Any, value: float) -> bool:
     return True
 
 
+@cache
 def table() -> dict[str, Case]:
     """Every estimator that works on numbers, with the parameters that change what is computed."""
     import sklearn.discriminant_analysis as discriminant
@@ -377,8 +379,8 @@ def apart(got: Array, wanted: Array, tolerance: float, is_logarithm: bool = Fals
     return float(each.max(initial=0.0)), each > (0 if got.dtype.kind in "iub" else tolerance)
 
 
-def examined(name: str, case: Case) -> Row:
-    """One estimator."""
+def examined(name: str, case: Case, compiles: bool = True) -> Row:
+    """One estimator; ``compiles``: what is declared for float64 is."""
     try:
         estimator = fitted(case)
     except Exception as error:
@@ -402,8 +404,12 @@ def examined(name: str, case: Case) -> Row:
             wanted = {method: expected(estimator, method, rows) for method in methods}
         except ValueError as error:  # it overflows there itself
             calm = case._replace(extremes=False)
-            return examined(name, calm) if case.extremes else Row(name, "not fitted", np.nan, _short(error), kind)
-        found = iter(answers(program, traced, rows, compiles=dtype is np.float64))
+            return (
+                examined(name, calm, compiles)
+                if case.extremes
+                else Row(name, "not fitted", np.nan, _short(error), kind)
+            )
+        found = iter(answers(program, traced, rows, compiles and dtype is np.float64))
         for method, values in wanted.items():
             for theirs in values:
                 difference, wrong = apart(next(found), theirs, tolerance, method == "predict_log_proba")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,28 @@ class Own(StandardScaler):  # type: ignore[misc]
 
 
 COMPILED = ["SVC, two", "DecisionTreeClassifier", "GaussianNB", "PCA", "KNNImputer", "QuadraticDiscriminantAnalysis"]
+# Of each rule with cases of its own.
+INTERPRETED = """
+AdaBoostClassifier; AdaBoostRegressor, reg; BaggingClassifier #2; BaggingRegressor, reg; StackingClassifier, two #2
+VotingClassifier #3; VotingClassifier, two #4; RandomForestClassifier, multilabel; IsolationForest, outlier #2
+CalibratedClassifierCV #3; CalibratedClassifierCV, two #3; CalibratedClassifierCV, two #8; CalibratedClassifierCV #7
+OneVsRestClassifier, multilabel #2; OneVsOneClassifier #2; OutputCodeClassifier; ClassifierChain, multilabel #2
+RegressorChain, many; TransformedTargetRegressor, reg #3; FixedThresholdClassifier, twotexts
+TunedThresholdClassifierCV, two; SVC; SVC #6; SVC #2; SVR, reg #2; OneClassSVM, outlier; KernelRidge, many #2
+KernelPCA #3; Nystroem #4; PolynomialCountSketch #2; AdditiveChi2Sampler, positive-transform #2
+GaussianProcessClassifier, texts; GaussianProcessRegressor, reg #3; LabelSpreading #2
+KNeighborsClassifier #5; RadiusNeighborsClassifier #3; KNeighborsRegressor, reg #4; LocalOutlierFactor, outlier
+KernelDensity, density #3; NearestCentroid #3; KNeighborsTransformer; RadiusNeighborsTransformer
+SplineTransformer #3; SplineTransformer #8; QuantileTransformer #2; PowerTransformer; KBinsDiscretizer #2
+OneHotEncoder, ints #4; OneHotEncoder, ints #5; OrdinalEncoder, ints #2; TargetEncoder, ints
+IterativeImputer, missing-transform #3; SimpleImputer, missing-transform #2; MissingIndicator, missing-transform
+LinearDiscriminantAnalysis, two; SGDClassifier #2; SGDOneClassSVM, outlier; MLPClassifier, multilabel
+CategoricalNB, ints; BernoulliNB; DummyClassifier #2; CCA, many; PLSSVD, many; TweedieRegressor, positive
+IsotonicRegression, reg #2; BisectingKMeans, cluster; Birch, cluster; BayesianGaussianMixture, mixture #2
+EllipticEnvelope, outlier
+FactorAnalysis; SparsePCA; SparseCoder; DictionaryLearning #2; Isomap; LocallyLinearEmbedding
+FeatureAgglomeration #2; NMF, positive-transform #2; LatentDirichletAllocation, counts-transform
+"""
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -322,6 +345,14 @@ def test_estimators(name: str) -> None:
         row = estimators.examined(name, estimators.table()[name])
     assert row.verdict == "equal", row
     assert name in estimators.passing()
+
+
+@pytest.mark.parametrize("name", re.split("; |\n", INTERPRETED.strip()))
+def test_rules(name: str) -> None:
+    """Some of the list, interpreted."""
+    with np.errstate(all="ignore"):
+        row = estimators.examined(name, estimators.table()[name], compiles=False)
+    assert row.verdict == "equal", row
 
 
 class Renamed(StandardScaler):  # type: ignore[misc]
