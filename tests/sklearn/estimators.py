@@ -105,7 +105,7 @@ def data(kind: str) -> tuple[Array, Any]:
 def asked(case: Case, estimator: Any) -> Array:
     """1,000 rows to compare."""
     rng = np.random.default_rng(1)
-    kind = case.kind
+    kind = case.kind.removesuffix("-transform")
     if kind == "labels":
         return rng.integers(0, 5, size=1000).astype(np.int64)
     if kind in ("ints", "twoints"):

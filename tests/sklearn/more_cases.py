@@ -154,7 +154,11 @@ def transformers(add: Callable[..., None], seeded: Callable[..., Any]) -> None:
     tree = DecisionTreeRegressor(max_depth=3, random_state=0)
     given = {"estimator": tree, "initial_strategy": "median", "add_indicator": True, "max_iter": 3}
     add("missing-transform", seeded(IterativeImputer, **given), extremes=False)
-    add("missing-transform", seeded(IterativeImputer, estimator=BayesianRidge(), min_value=-1), extremes=False)
+    add(
+        "missing-transform",
+        seeded(IterativeImputer, estimator=BayesianRidge(), min_value=0.05, max_value=0.1),
+        extremes=False,
+    )
     for strategy in ("mean", "median", "most_frequent", "constant"):
         add("missing-transform", lambda s=strategy: SimpleImputer(strategy=s, add_indicator=s == "median"))
     add("missing-transform", KNNImputer, lambda: KNNImputer(weights="distance", add_indicator=True), extremes=False)
@@ -270,6 +274,7 @@ def wrappers(add: Callable[..., None], seeded: Callable[..., Any]) -> None:
     for more in ({}, {"threshold": 0.3}, {"threshold": 0.2, "response_method": "decision_function"}):
         add("two", lambda m=more: selection.FixedThresholdClassifier(LogisticRegression(), **m))
     add("twotexts", lambda: selection.FixedThresholdClassifier(logistic, threshold=0.3, pos_label="a"))
+    add("twotexts", lambda: selection.FixedThresholdClassifier(svc, threshold=0.2, pos_label="a"))
     add("two", lambda: selection.TunedThresholdClassifierCV(svc, cv=2))
     add("cls", lambda: selection.RandomizedSearchCV(svc, {"C": [1, 2]}, n_iter=2, cv=2))
     add(

@@ -321,14 +321,17 @@ VotingClassifier #3; VotingClassifier, two #4; RandomForestClassifier, multilabe
 CalibratedClassifierCV #3; CalibratedClassifierCV, two #3; CalibratedClassifierCV, two #8; CalibratedClassifierCV #7
 OneVsRestClassifier, multilabel #2; OneVsOneClassifier #2; OutputCodeClassifier; ClassifierChain, multilabel #2
 RegressorChain, many; TransformedTargetRegressor, reg #3; FixedThresholdClassifier, twotexts
-TunedThresholdClassifierCV, two; SVC; SVC #6; SVC #2; SVR, reg #2; OneClassSVM, outlier; KernelRidge, many #2
-KernelPCA #3; Nystroem #4; PolynomialCountSketch #2; AdditiveChi2Sampler, positive-transform #2
-GaussianProcessClassifier, texts; GaussianProcessRegressor, reg #3; LabelSpreading #2
+FixedThresholdClassifier, twotexts #2; TunedThresholdClassifierCV, two; SVC; SVC #6; SVC #2; SVR, reg #2
+OneClassSVM, outlier; KernelRidge, many #2; KernelPCA #3; Nystroem #4; PolynomialCountSketch #2
+AdditiveChi2Sampler, positive-transform #2
+GaussianProcessClassifier, texts; GaussianProcessRegressor, reg #3; GaussianProcessRegressor, reg #6; LabelSpreading #2
 KNeighborsClassifier #5; RadiusNeighborsClassifier #3; KNeighborsRegressor, reg #4; LocalOutlierFactor, outlier
 KernelDensity, density #3; NearestCentroid #3; KNeighborsTransformer; RadiusNeighborsTransformer
-SplineTransformer #3; SplineTransformer #8; QuantileTransformer #2; PowerTransformer; KBinsDiscretizer #2
+SplineTransformer #3; SplineTransformer #8; QuantileTransformer #2; QuantileTransformer, ints-transform
+PowerTransformer; KBinsDiscretizer #2
 OneHotEncoder, ints #4; OneHotEncoder, ints #5; OrdinalEncoder, ints #2; TargetEncoder, ints
-IterativeImputer, missing-transform #3; SimpleImputer, missing-transform #2; MissingIndicator, missing-transform
+IterativeImputer, missing-transform #3; IterativeImputer, missing-transform #4
+SimpleImputer, missing-transform #2; MissingIndicator, missing-transform
 LinearDiscriminantAnalysis, two; SGDClassifier #2; SGDOneClassSVM, outlier; MLPClassifier, multilabel
 CategoricalNB, ints; BernoulliNB; DummyClassifier #2; CCA, many; PLSSVD, many; TweedieRegressor, positive
 IsotonicRegression, reg #2; BisectingKMeans, cluster; Birch, cluster; BayesianGaussianMixture, mixture #2
