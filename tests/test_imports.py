@@ -16,6 +16,7 @@ LATE = {
     "mlaot.commands.": "a command loads what it needs; the command line itself answers at once",
     "mlaot.build.": "a hook reads the settings, and tells their errors, before it loads the compiler",
     "mlaot.loading": "the library that a model comes from is loaded where a model does",
+    "mlaot.sklearn.declare": "most estimators need no skl2onnx",
     "mlaot.probe.": "the process that asks a module loads nothing else unless a question needs it",
 }
 # What a box does not import, though it lies below: the build knows generate and what is said without a model.

@@ -67,7 +67,7 @@ def from_sklearn(estimator: Any, output: str) -> FittedTrees:
     if hasattr(estimator, "one_hot_encoder_") and output == "transform":
         return _embedding(estimator)
     check_output(estimator, output)
-    if getattr(estimator, "n_outputs_", 1) > 1 and hasattr(estimator, "classes_"):
+    if getattr(estimator, "n_outputs_", 1) > 1 and hasattr(estimator, "classes_") and output != "predict_proba":
         raise MlaotError(f"from_sklearn: {name} has several outputs, each with classes of its own")
     if hasattr(estimator, "_predictors"):
         return _histogram_boosting(estimator, output)
@@ -95,8 +95,10 @@ def _forest(estimator: Any, estimators: list[Any], output: str) -> FittedTrees:
     finish: Finish = identity
     for fitted in estimators:
         value = fitted.tree_.value  # [nodes, outputs, 1] or [nodes, 1, classes]
-        if hasattr(estimator, "classes_"):
-            value = value[:, 0] / value[:, 0].sum(axis=1, keepdims=True)
+        if hasattr(estimator, "classes_"):  # of several outputs one after another
+            classes = estimator.classes_ if isinstance(estimator.classes_, list) else [estimator.classes_]
+            each = [value[:, i, : len(own)] for i, own in enumerate(classes)]
+            value = np.concatenate([one / one.sum(axis=1, keepdims=True) for one in each], axis=1)
         else:
             value = value[:, 0, 0] if value.shape[1] == 1 else value[:, :, 0]
         trees.append(_tree(fitted.tree_, value))

@@ -176,7 +176,8 @@ class ModelSettings(Options):
         " a file of the project that skops wrote",
         default="",
         otherwise="there is a key `model`",
-        expected="'module:attribute' or the path of a skops file, such as 'model:pipeline'",
+        expected="'module:attribute' or the path of a skops file, such as 'model:pipeline'; load what joblib or pickle"
+        " stored in model.py, or store it by skops.io.dump",
         example="model:pipeline",
         pattern=SKLEARN,
     )

@@ -1,15 +1,15 @@
-"""Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` is a model like any other. Needs the package ``skl2onnx``.
+"""Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` is a model like any other. Needs scikit-learn.
 
-skl2onnx turns a fitted estimator into an ONNX graph, which is computed in float64, as scikit-learn computes; linear
-models and perceptrons that were fitted on float32 are computed in float32, as there. Trees, also those of LightGBM and
-XGBoost, are nodes of mlaot's own in it: what skl2onnx makes of them loses thresholds and the sides that nan goes to.
+Each estimator has rules, which compute in float64 what scikit-learn computes (``mlaot/sklearn/rules.py``); linear
+models and perceptrons that were fitted on float32 are computed in float32, as there. Where there is none, as for texts,
+skl2onnx turns the whole into an ONNX graph, in which rules are nodes of mlaot's own.
 """
 
 from mlaot.errors import MlaotError
 
 try:
     import onnx  # noqa: F401
-    import skl2onnx  # noqa: F401
+    import sklearn  # noqa: F401
 except ModuleNotFoundError as error:
     raise MlaotError(f"mlaot.sklearn needs the package {error.name}: pip install skl2onnx") from None
 

@@ -16,15 +16,22 @@ from skl2onnx.common._registration import get_converter
 
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import OWN
-from mlaot.sklearn.estimators import FUNCTIONS, LINEAR, NEIGHBORS, Function, label, linear, trees, votes
+from mlaot.onnx.values import Strings
+from mlaot.sklearn.ensembles import BOOSTERS, CLASSIFIERS, REGRESSORS
+from mlaot.sklearn.rules import Frame, compute, join, knows, pick, second_method
 
+Function = Callable[..., list[Any]]
 OPSET = 18  # what all converters know
-FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees", "GradientBoosting", "HistGradientBoosting")
-FOREST_NAMES = tuple(f"{name}{kind}" for name in FORESTS for kind in ("Classifier", "Regressor"))
 LIBRARIES = ("lightgbm", "xgboost")
-BOOSTERS = tuple(f"{name}{kind}" for name in ("LGBM", "XGB", "XGBRF") for kind in ("Classifier", "Regressor", "Ranker"))
-TREES = ("IsolationForest", *FOREST_NAMES, *BOOSTERS)
-REFINED = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "VotingClassifier")
+# What skl2onnx converts worse than there are rules for it.
+OWN_NODES = (
+    *("IsolationForest", *CLASSIFIERS.split(), *REGRESSORS.split(), "RandomTreesEmbedding", "VotingClassifier"),
+    *("LinearDiscriminantAnalysis", "LinearSVC", "LogisticRegression", "OneVsRestClassifier", "Perceptron"),
+    *("RidgeClassifier", "RidgeClassifierCV", "SGDClassifier", "QuadraticDiscriminantAnalysis"),
+    *("KNeighborsClassifier", "KNeighborsRegressor", "RadiusNeighborsRegressor", "KNNImputer"),
+    *("Binarizer", "Normalizer", "PolynomialFeatures", "PowerTransformer", "TfidfTransformer"),
+    *("CalibratedClassifierCV", "TunedThresholdClassifierCV"),
+)
 
 
 def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, Function]]:
@@ -34,9 +41,8 @@ def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, 
     def convert_one(scope: Any, operator: Any, container: Any) -> None:
         raw = operator.raw_operator
         name = scope.get_unique_operator_name(type(raw).__name__)
-        call = _tuned(scope, operator) if hasattr(raw, "best_threshold_") else function_of(raw)
-        asks_leaves = len(operator.outputs) > 1 + hasattr(raw, "predict_proba") and type(raw).__name__ in FOREST_NAMES
-        if call is not None and not asks_leaves:
+        call = node_of(raw) if knows(raw) else _tuned(scope, operator) if hasattr(raw, "best_threshold_") else None
+        if call is not None and len(operator.outputs) <= 2:  # else leaves are asked for
             calls[name] = call
             inputs, outputs = operator.input_full_names, operator.output_full_names
             container.add_node(name, inputs, outputs, op_domain=OWN, op_version=1, name=name)
@@ -70,27 +76,25 @@ def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, 
 def kinds_converted_here() -> list[type]:
     """Return the types of estimators that skl2onnx must not convert alone."""
     for library in LIBRARIES:
-        for name in BOOSTERS:
+        for name in (f"{name}{kind}" for name in BOOSTERS for kind in ("Classifier", "Regressor", "Ranker")):
             kind = getattr(sys.modules.get(library), name, None)
             if kind is not None:  # skl2onnx then converts it as a step of others, too
                 suffix = "Classifier" if name.endswith("Classifier") else "Regressor"
                 ALIASES.setdefault(kind, f"SklearnHistGradientBoosting{suffix}")
-    return [kind for kind in ALIASES if kind.__name__ in (*TREES, *LINEAR, *NEIGHBORS, *FUNCTIONS, *REFINED)]
+    return [kind for kind in ALIASES if kind.__name__ in OWN_NODES]
 
 
-def function_of(estimator: Any) -> Function | None:
-    """Return what an estimator gives of the inputs of its node, where skl2onnx is not to convert it."""
-    name = type(estimator).__name__
-    if name == "CalibratedClassifierCV" and estimator.method == "isotonic":
-        raise MlaotError("the isotonic calibration of a CalibratedClassifierCV cannot be converted; use 'sigmoid'")
-    if name in FUNCTIONS:
-        return FUNCTIONS[name](estimator)
-    if name in LINEAR:
-        return linear(estimator)
-    if name in NEIGHBORS:
-        return votes(estimator)
-    # Where classes are a list there are several outputs.
-    return trees(estimator) if name in TREES and not isinstance(getattr(estimator, "classes_", None), list) else None
+def node_of(estimator: Any) -> Function:
+    """Return what the node of an estimator gives of its inputs: what is predicted, and what goes with it."""
+    methods = [name for name in ("predict", second_method(estimator)) if hasattr(estimator, name)]
+
+    def run(*inputs: Any) -> list[Any]:
+        x = Frame(inputs) if any(isinstance(each, Strings) for each in inputs) else join(Frame(inputs))
+        found = [compute(estimator, method, x) for method in methods]
+        is_value = not isinstance(found[0], Strings | list) and found[0].ndim == 1 and found[0].dtype.kind == "f"
+        return [np.expand_dims(found[0], -1) if is_value else found[0], *found[1:]]
+
+    return run
 
 
 def _tuned(scope: Any, operator: Any) -> Callable[[Any], list[Any]]:
@@ -108,6 +112,6 @@ def _tuned(scope: Any, operator: Any) -> Callable[[Any], list[Any]]:
 
     def run(scores: Any) -> list[Any]:
         is_positive = scores[:, positive] >= estimator.best_threshold_
-        return [label(estimator, np.where(is_positive, positive, 1 - positive)), scores]
+        return [pick(estimator.classes_, np.where(is_positive, positive, 1 - positive)), scores]
 
     return run

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from skl2onnx.common import data_types
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectorMixin
@@ -33,10 +32,20 @@ from mlaot.onnx.declare import check_refused, pinned_by, port_name, prepare_impo
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Maps, Strings
 from mlaot.settings import ModelSettings, Settings
-from mlaot.sklearn.convert import convert
+from mlaot.sklearn import decomposition, encoders, imputing, iterated, linear, preprocessing, wrappers
+from mlaot.sklearn.files import read, undamaged
+from mlaot.sklearn.rules import METHODS, Frame, Unknown, compute, join, knows, methods_of, second_method
 
-PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
-SECOND = ("predict_proba", "decision_function", "transform")  # what a converter gives besides what is predicted
+FAMILIES = (
+    decomposition,
+    encoders,
+    imputing,
+    iterated,
+    linear,
+    preprocessing,
+    wrappers,
+)  # importing them fills ``RULES``
+LABELS = ("LabelBinarizer", "LabelEncoder")
 DOCS = {
     "predict": "What scikit-learn's predict gives; of classes that are strings, the place in info()['classes'].",
     "predict_proba": "What scikit-learn's predict_proba gives: a column for each of info()['classes'].",
@@ -53,36 +62,29 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
     if isinstance(estimator, str | Path):
         beside = Path(sys._getframe(1).f_code.co_filename).parent / estimator
         path = beside if beside.exists() else Path(estimator)
-        return declare(read(path), sample, {}, f"{path.name}: ")
+        return declare_file(path, sample, {}, f"{path.name}: ")
     return declare(estimator, sample, {}, "")
 
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the model that the key ``sklearn`` of a project names."""
-    is_file = ":" not in model.sklearn
-    estimator = read(settings.project / model.sklearn) if is_file else load_attribute(settings, model, "sklearn")
-    return declare(estimator, sample, dict(model.dims), f"{model.sklearn}: ")
+    place, dims = f"{model.sklearn}: ", dict(model.dims)
+    if ":" not in model.sklearn:
+        return declare_file(settings.project / model.sklearn, sample, dims, place)
+    return declare(load_attribute(settings, model, "sklearn"), sample, dims, place)
 
 
-def read(path: Path) -> Any:
-    """Read the estimator of a skops file, which must be of types that skops knows."""
-    if path.suffix in PICKLES:
-        raise MlaotError(f"{path.name}: a pickle runs code where it is read; store the estimator by skops.io.dump")
-    if not path.is_file():
-        raise MlaotError(f"no file {path.name} in {path.resolve().parent}; expected one that skops.io.dump wrote")
-    try:
-        skops = importlib.import_module("skops.io")
-    except ModuleNotFoundError:
-        raise MlaotError(f"{path.name}: reading it needs the package skops: pip install skops") from None
-    try:
-        unknown = skops.get_untrusted_types(file=path)
-        if not unknown:
-            return skops.load(path, trusted=[])
-    except Exception as error:  # of zip, JSON, NumPy, or what a type makes of its state
-        raise MlaotError(f"{path.name} is no skops file, or it is damaged: {' '.join(str(error).split())}") from None
-    raise MlaotError(
-        f"{path.name} holds {', '.join(unknown)}, which skops does not trust; name the estimator in a module instead"
-    )
+def declare_file(path: Path, sample: Any, dims: Mapping[str, int], place: str) -> Declaration:
+    """Declare the estimator of a skops file, which may hold anything."""
+    estimator, compares = read(path)
+    with undamaged(path.name):
+        declaration = declare(estimator, sample, dims, place)
+
+    def trace() -> Traced:
+        with undamaged(path.name):
+            return declaration.trace()
+
+    return replace(declaration, trace=trace, references=declaration.references if compares else {})
 
 
 def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) -> Declaration:
@@ -94,7 +96,8 @@ def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) ->
         raise
 
     def numbers(name: str, column: Column) -> Any:
-        return np.asarray(sample) if column.features else column.numbers(sample[name])
+        is_whole = column.features or type(estimator).__name__ in LABELS
+        return column.numbers(sample if is_whole else sample[name])
 
     return Declaration(
         lambda: trace_estimator(estimator, columns, dims),
@@ -121,6 +124,8 @@ class Column:
 
     def type(self, wide: bool) -> Any:
         """Return what it is to skl2onnx, where floats are computed in float64 or else in float32."""
+        from skl2onnx.common import data_types
+
         floats = data_types.DoubleTensorType if wide else data_types.FloatTensorType
         types = {"f": floats, "b": data_types.BooleanTensorType}
         kind = data_types.StringTensorType if self.texts else types.get(self.dtype.kind, data_types.Int64TensorType)
@@ -153,6 +158,8 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
         check_is_fitted(estimator)
     except NotFittedError:
         raise MlaotError(f"this {name} is not fitted; call its fit where it is made") from None
+    if name in LABELS:
+        return {"y": _column("y", estimator.classes_ if sample is None else sample, {"y": estimator.classes_})}
     if hasattr(sample, "columns") or isinstance(sample, Mapping):
         categories = dict(_categories(estimator, list(sample)))
         return {str(column): _column(column, sample[column], categories) for column in sample}
@@ -164,6 +171,8 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
         if shape[1] != fitted:
             raise MlaotError(f"this {name} was fitted on {fitted} features, the sample has {shape[1]}")
         return {"X": replace(_column("the sample", sample, {}), features=shape[1])}
+    if name == "IsotonicRegression":
+        return {"X": Column(f32, 1)}
     if not hasattr(estimator, "n_features_in_"):
         raise MlaotError(f"this {name} does not say how many features it takes; give a sample")
     return {"X": Column(f32, int(estimator.n_features_in_))}
@@ -203,27 +212,78 @@ def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any
 
 def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:
     """Trace an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
+    if not any(hasattr(estimator, name) for name in (*METHODS, "kneighbors")):
+        raise MlaotError(f"this {type(estimator).__name__} has no method for new rows; expected one of {METHODS}")
+    try:
+        if knows(estimator):
+            return _trace(estimator, columns, dims, by_rules)
+    except Unknown:  # of texts, for instance
+        pass
+    return _trace(estimator, columns, dims, by_converters)
+
+
+Results = dict[str, list[Any]]  # by method
+
+
+def by_rules(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str, Any]) -> Results:
+    """Compute the methods of an estimator by mlaot's own rules."""
+    wide = not is_single(estimator, columns)
+    rows = {name: column.prepare(inputs[name], wide) for name, column in columns.items()}
+    if len(rows) == 1 and next(iter(columns.values())).features:
+        x = astype(rows["X"], f64) if rows["X"].dtype not in (f32, f64) else rows["X"]
+    else:
+        x = Frame([rows.get(str(name)) for name in getattr(estimator, "feature_names_in_", rows)])
+    found = {}
+    for method in methods_of(estimator):
+        try:
+            found[method] = compute(estimator, method, x)
+        except Unknown as error:  # of one method, or of texts
+            unknown = error
+    if not found:
+        raise unknown
+    return {method: value if isinstance(value, list) else [join(value)] for method, value in found.items()}
+
+
+def by_converters(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str, Any]) -> Results:
+    """Compute the methods of an estimator by skl2onnx."""
+    try:
+        from mlaot.sklearn.convert import convert
+    except ModuleNotFoundError as error:
+        raise MlaotError(
+            f"this {type(estimator).__name__} needs the package {error.name}: pip install skl2onnx"
+        ) from None
     wide = not is_single(estimator, columns)
     model, calls = convert(estimator, {name: column.type(wide) for name, column in columns.items()})
-    importer, graph = prepare_importer(model, {}, calls), Graph("model")
+    importer = prepare_importer(model, {}, calls)
+    importer.wide = wide
+    env = importer.initializers(model.graph)
+    for name, column in columns.items():
+        inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
+        env[inner] = env[name] = column.prepare(inputs[name], wide)
+    outputs = importer.run(model.graph, env)
+    check_refused(importer)
+    found = by_method(estimator, outputs)
+    return {method: [_vector(estimator, method, value) for value in values] for method, values in found.items()}
+
+
+def _trace(
+    estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int], results_of: Callable[..., Results]
+) -> Traced:
+    graph = Graph("model")
+    held: dict[str, Held] = {}
     batch = pinned_by(dims).get("batch", dim("batch"))
     outside = f64 if any(column.dtype is f64 for column in columns.values()) else f32
-    importer.wide = wide
-    held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
-        env = importer.initializers(model.graph)
+        inputs = {}
         for name, column in columns.items():
             shape = (batch, column.features) if column.features else (batch,)
-            inner = re.sub(r"^(?=\d)|[^\w+]", "_", name)  # as skl2onnx calls it
             rows = graph.input(port_name(name), Type(column.dtype, shape), converts=True)  # as scikit-learn does
-            env[inner] = env[name] = column.prepare(Tensor(rows), wide)
-        outputs = importer.run(model.graph, env)
-        check_refused(importer)
-        results = by_method(estimator, outputs)
+            inputs[name] = Tensor(rows)
+        results = results_of(estimator, columns, inputs)
         for name, values in results.items():
             for i, value in enumerate(values):
                 port = name if len(values) == 1 else f"{name}_{i}"
-                graph.outputs[port] = as_node(_result(estimator, name, value, outside))
+                graph.outputs[port] = as_node(_result(estimator, value, outside))
     ports, entries = iter(graph.outputs), {}
     for name, values in results.items():
         entries[name] = _entry(graph, name, [next(ports) for _ in values])
@@ -280,11 +340,6 @@ def by_method(estimator: Any, outputs: Sequence[Any]) -> dict[str, list[Any]]:
     return {"predict": values[0], second: values[1]}
 
 
-def second_method(estimator: Any) -> str:
-    """Return the method that gives what a converter gives besides what is predicted."""
-    return next((name for name in SECOND if hasattr(estimator, name)), "")
-
-
 def last_step(estimator: Any) -> Any:
     """Return the last step of a pipeline, or the best estimator of a search."""
     while (inner := getattr(estimator, "best_estimator_", None)) is not None or hasattr(estimator, "steps"):
@@ -292,31 +347,41 @@ def last_step(estimator: Any) -> Any:
     return estimator
 
 
-def _result(estimator: Any, method: str, value: Any, outside: DType) -> Any:
-    """Bring a value into scikit-learn's shape; strings as places in ``classes_``."""
-    if isinstance(value, Strings):
-        places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
-        value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
-    if value.dtype.kind == "f":
-        value = astype(value, outside)
-    if method in ("predict", "decision_function") and value.ndim == 2 and value.shape[1] == 1:
+def _vector(estimator: Any, method: str, value: Any) -> Any:
+    """Bring a value of a converter into scikit-learn's shape."""
+    if method not in ("predict", "decision_function") or isinstance(value, Strings) or value.ndim != 2:
+        return value
+    if value.shape[1] == 1:
         return value[:, 0]
-    if method == "decision_function" and value.ndim == 2 and len(getattr(estimator, "classes_", ())) == 2:
+    if method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2:
         return value[:, 0 if isinstance(last_step(estimator), SVC | NuSVC) else 1]  # skl2onnx gives them reversed
     return value
 
 
+def _result(estimator: Any, value: Any, outside: DType) -> Any:
+    """Bring a value into the dtype that a module gives; strings as places in ``classes_``."""
+    if isinstance(value, Strings):
+        places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
+        value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
+    return astype(value, outside) if value.dtype.kind == "f" else value
+
+
 def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) -> Arrays:
     """Call scikit-learn itself; return what it gives, as ``forward`` names it."""
-    if "X" in arrays:
+    if type(estimator).__name__ in LABELS:
+        rows = columns["y"].values(arrays["y"])
+    elif "X" in arrays:
         rows = arrays["X"]
     else:
         pandas = importlib.import_module("pandas")
         rows = pandas.DataFrame({name: column.values(arrays[port_name(name)]) for name, column in columns.items()})
     results: Arrays = {}
-    for name in ("predict", second_method(estimator)):
+    for name in methods_of(estimator) if knows(estimator) else ("predict", second_method(estimator)):
         if hasattr(estimator, name):
-            value = getattr(estimator, name)(rows)
-            value = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
-            results[name] = np.searchsorted(estimator.classes_, value) if value.dtype.kind in "OU" else value
+            given = getattr(estimator, name)(rows)
+            values = given if isinstance(given, list | tuple) else [given]
+            for i, value in enumerate(values):
+                array = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+                array = np.searchsorted(estimator.classes_, array) if array.dtype.kind in "OU" else array
+                results[name if len(values) == 1 else f"{name}_{i}"] = array
     return results

@@ -4,10 +4,11 @@
     python -m tests.sklearn.estimators --select 'SV'     # those whose name matches
     python -m tests.sklearn.estimators --write           # all, and write the list anew
 
-Each is fitted on small seeded data, compiled as ``mlaot.sklearn.load`` declares it, and asked 1,000 rows, of which some
-hold zeros of both signs, numbers up to 3e38 and down to 1e-42, and nan and inf where the estimator takes them. It must
-give the same labels as scikit-learn gives of these numbers in float64, and all else within 1e-5 of the largest. The
-list in passing.txt may only grow.
+Each is fitted on small seeded data, compiled as ``mlaot.sklearn.load`` declares it for float64, and asked 1,000 rows,
+some of which hold zeros of both signs, numbers up to 3e38 and down to 1e-42, and nan and inf where the estimator takes
+them. All methods must give the same labels as scikit-learn's, and numbers within 1e-6 of the largest; what it declares
+for float32, interpreted, numbers within 1e-5. The list in estimators.txt names every estimator of scikit-learn with the
+methods that are equal, or why there are none; it may only grow.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,14 +30,26 @@ import numpy as np
 
 import mlaot.sklearn
 from mlaot import passes
+from mlaot.evaluate import evaluate
 from mlaot.lower.lower import lower
 from tests.compiled import AVAILABLE, Library
+from tests.sklearn import more_cases
 
 Array = np.ndarray[Any, Any]
 FEATURES = 4
-TOLERANCE = 1e-5
+TOLERANCES = {np.float32: 1e-5, np.float64: 1e-6}
 EXTREMES = (3e38, -3e38, 0.0, -0.0, 1e-42, -1e-42, 1e30, 1e-38, 1e15, -1e15)
-PASSING = Path(__file__).with_name("passing.txt")
+LIST = Path(__file__).with_name("estimators.txt")
+METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "score_samples")
+OUT = {  # what is not fitted here, and why
+    "CountVectorizer": "takes texts",
+    "DictVectorizer": "takes dicts",
+    "FeatureHasher": "takes dicts",
+    "HashingVectorizer": "takes texts",
+    "MultiLabelBinarizer": "takes sets of labels",
+    "PatchExtractor": "draws patches of images, at random or all of them",
+    "TfidfVectorizer": "takes texts",
+}
 
 
 class Case(NamedTuple):
@@ -53,6 +67,7 @@ class Row(NamedTuple):
     verdict: str
     worst: float
     note: str
+    kind: str = ""  # the class
 
 
 def data(kind: str) -> tuple[Array, Any]:
@@ -68,7 +83,10 @@ def data(kind: str) -> tuple[Array, Any]:
         return x, (total + 0.3 * rng.normal(size=120) > 0).astype(np.int64)
     if kind == "reg":
         return x, (total + 0.1 * rng.normal(size=120)).astype(np.float32)
-    if kind == "positive":
+    if kind in ("texts", "bools", "floats", "twotexts"):
+        y = np.digitize(total, [0.0] if kind in ("bools", "twotexts") else [-1.0, 1.0])
+        return x, np.array({"bools": [False, True], "floats": [-1.0, 2.0, 4.0]}.get(kind, ["a", "b", "c"]))[y]
+    if kind.startswith("positive"):
         return np.abs(x), np.exp(0.3 * total).astype(np.float32) + np.float32(0.1)
     if kind == "many":
         return x, np.stack([total, x[:, 0] - x[:, 3]], axis=1).astype(np.float32)
@@ -87,7 +105,7 @@ def data(kind: str) -> tuple[Array, Any]:
 def asked(case: Case, estimator: Any) -> Array:
     """1,000 rows to compare."""
     rng = np.random.default_rng(1)
-    kind = case.kind
+    kind = case.kind.removesuffix("-transform")
     if kind == "labels":
         return rng.integers(0, 5, size=1000).astype(np.int64)
     if kind in ("ints", "twoints"):
@@ -95,11 +113,12 @@ def asked(case: Case, estimator: Any) -> Array:
     if kind.startswith("counts"):
         return rng.integers(0, 6, size=(1000, FEATURES)).astype(np.float32)
     x = rng.normal(size=(1000, FEATURES)).astype(np.float32)
-    x = np.abs(x) if kind == "positive" else x
+    is_positive = kind.startswith("positive")
+    x = np.abs(x) if is_positive else x
     if case.extremes:
         for i, value in enumerate(EXTREMES):
-            x[i] = abs(value) if kind == "positive" else value
-            x[i + 10, i % FEATURES] = abs(value) if kind == "positive" else value
+            x[i] = abs(value) if is_positive else value
+            x[i + 10, i % FEATURES] = abs(value) if is_positive else value
     for row, value in ((30, np.nan), (60, np.inf), (90, -np.inf)):
         if takes(estimator, value):
             x[row : row + 30][rng.random(size=(30, FEATURES)) < 0.4] = value
@@ -111,14 +130,15 @@ def takes(estimator: Any, value: float) -> bool:
     x = np.zeros((2, FEATURES))
     x[0, 0] = value
     try:
-        getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(x)
+        getattr(estimator, next(name for name in METHODS if hasattr(estimator, name)))(x)
     except Exception:
         return False
     return True
 
 
+@cache
 def table() -> dict[str, Case]:
-    """Every estimator of skl2onnx's that works on numbers."""
+    """Every estimator that works on numbers, with the parameters that change what is computed."""
     import sklearn.discriminant_analysis as discriminant
     import sklearn.feature_selection as selection
     import sklearn.gaussian_process as gaussian
@@ -294,6 +314,7 @@ def table() -> dict[str, Case]:
         if importlib.util.find_spec(library) is not None:
             add_boosters(add, importlib.import_module(library))
     add("labels", preprocessing.LabelEncoder, preprocessing.LabelBinarizer)
+    more_cases.add_cases(add, seeded)
     return found
 
 
@@ -323,21 +344,27 @@ def fitted(case: Case) -> Any:
     if name == "KernelCenterer":
         return estimator.fit(x[:FEATURES] @ x[:FEATURES].T)
     x = x.astype(np.float64) if x.dtype == np.float32 else x
+    if name == "IsotonicRegression":
+        x = x[:, :1]
     return estimator.fit(x) if y is None else estimator.fit(x, y)
 
 
 def expected(estimator: Any, name: str, x: Array) -> list[Array]:
-    """What a method gives, of numbers in float64 where they are in float32."""
+    """What a method gives, of numbers in float64 where they are in float32; of texts the places among the classes."""
     value = getattr(estimator, name)(x.astype(np.float64) if x.dtype == np.float32 else x)
     values = value if isinstance(value, list | tuple) else [value]
-    return [np.asarray(v.toarray() if hasattr(v, "toarray") else v) for v in values]
+    arrays = [np.asarray(v.toarray() if hasattr(v, "toarray") else v) for v in values]
+    return [np.searchsorted(estimator.classes_, v) if v.dtype.kind in "OU" else v for v in arrays]
 
 
-def apart(got: Array, wanted: Array) -> tuple[float, Array]:
-    """The largest difference relative to the largest value, and whether it is too large, by row; nan equals itself."""
+def apart(got: Array, wanted: Array, tolerance: float, is_logarithm: bool = False) -> tuple[float, Array]:
+    """The largest difference relative to the largest value, and whether it is too large, by row; nan equals itself.
+
+    Logarithms of what is left of 1 less a probability that is 1 but for its last bits count as equal.
+    """
     if got.shape != wanted.shape:
         return np.inf, np.ones(len(got), bool)
-    if got.dtype.kind == "f" and wanted.dtype.kind == "f":
+    if got.dtype == np.float32 and wanted.dtype.kind == "f":
         wanted = wanted.astype(np.float32)
     a, b = (np.asarray(v, np.float64).reshape(len(wanted), -1) for v in (got, wanted))
     finite = np.isfinite(b)
@@ -345,41 +372,64 @@ def apart(got: Array, wanted: Array) -> tuple[float, Array]:
         scale = np.maximum(np.abs(np.where(finite, b, 0)).max(axis=-1, keepdims=True), 1e-30)
         usual = np.quantile(scale, 0.9)
         wrong = np.abs(a - b) / np.maximum(scale, usual)
-    wrong = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(wrong), np.inf, wrong))
+    is_same = (a == b) | (np.isnan(a) & np.isnan(b))
+    is_same |= is_logarithm & (np.abs(np.exp(a) - np.exp(b)) < 1e-15) & ((b > -38) | np.isinf(b))
+    wrong = np.where(is_same, 0.0, np.where(np.isnan(wrong), np.inf, wrong))
     each = wrong.max(axis=-1, initial=0.0)
-    return float(each.max(initial=0.0)), each > (0 if got.dtype.kind in "iu" else TOLERANCE)
+    return float(each.max(initial=0.0)), each > (0 if got.dtype.kind in "iub" else tolerance)
 
 
-def examined(name: str, case: Case) -> Row:
-    """One estimator."""
+def examined(name: str, case: Case, compiles: bool = True) -> Row:
+    """One estimator; ``compiles``: what is declared for float64 is."""
     try:
         estimator = fitted(case)
     except Exception as error:
-        return Row(name, "not fitted", np.nan, _short(error))
+        return Row(name, "not fitted", np.nan, _short(error), type(case.make()).__name__)
+    kind = type(estimator).__name__
     x = asked(case, estimator)
-    if type(estimator).__name__ == "KernelCenterer":
-        x = x[:, :FEATURES]
-    try:
-        traced = mlaot.sklearn.load(estimator, x[:1]).trace()
-        program = lower(passes.run("m", replace(traced, entries={})))
-    except mlaot.MlaotError as error:
-        return Row(name, "unsupported", np.nan, _short(error))
-    try:
-        wanted = {method: expected(estimator, method, x) for method in traced.entries}
-    except ValueError:  # it overflows there itself
-        return examined(name, case._replace(extremes=False)) if case.extremes else Row(name, "not fitted", np.nan, "")
+    if kind == "IsotonicRegression":
+        x = x[:, :1]
+    note, worst, methods = "" if case.extremes else "without extremes; ", 0.0, []
+    for dtype, tolerance in TOLERANCES.items():
+        rows = x.astype(dtype) if x.dtype.kind == "f" else x
+        try:
+            traced = mlaot.sklearn.load(estimator, rows[:1]).trace()
+            program = lower(passes.run("m", replace(traced, entries={})))
+        except Exception as error:
+            verdict = "unsupported" if isinstance(error, mlaot.MlaotError) else "wrong"
+            return Row(name, verdict, np.nan, _short(error), kind)
+        methods = list(traced.entries)
+        lacking = [m for m in METHODS if hasattr(estimator, m) and m not in methods]
+        try:
+            wanted = {method: expected(estimator, method, rows) for method in methods}
+        except ValueError as error:  # it overflows there itself
+            calm = case._replace(extremes=False)
+            return (
+                examined(name, calm, compiles)
+                if case.extremes
+                else Row(name, "not fitted", np.nan, _short(error), kind)
+            )
+        found = iter(answers(program, traced, rows, compiles and dtype is np.float64))
+        for method, values in wanted.items():
+            for theirs in values:
+                difference, wrong = apart(next(found), theirs, tolerance, method == "predict_log_proba")
+                worst = max(worst, difference)
+                if wrong.any():
+                    where = f"{wrong.sum()} rows by {difference:.1g}, first in {np.flatnonzero(wrong)[0]}"
+                    note += f"{method} differs in {where} ({np.dtype(dtype)}); "
+    verdict = "wrong" if "differs" in note else "equal"
+    return Row(name, verdict, worst, note + ", ".join(methods) + "".join(f"; no {m}" for m in lacking), kind)
+
+
+def answers(program: Any, traced: Any, x: Array, compiles: bool) -> list[Array]:
+    """What a module gives of rows, compiled or interpreted."""
+    (port,) = traced.arguments
+    if not compiles:
+        found = evaluate(traced.graph, {**traced.parameters, port: x}, dims={"batch": len(x)})
+        return [np.asarray(found[name]) for name in traced.graph.outputs]
     with tempfile.TemporaryDirectory() as folder:
         library = Library({"m": program}, AVAILABLE[-1], Path(folder))
-        found = iter(library.call("m", "forward", {"X": x}, {"batch": len(x)}).values())
-    note, worst = "" if case.extremes else "without extremes; ", 0.0
-    for method, values in wanted.items():
-        for theirs in values:
-            difference, rows = apart(next(found), theirs)
-            worst = max(worst, difference)
-            if rows.any():
-                where = f"{rows.sum()} rows by {difference:.1g}, first in {np.flatnonzero(rows)[0]}"
-                note += f"{method} differs in {where}; "
-    return Row(name, "wrong" if "differs" in note else "pass", worst, note)
+        return list(library.call("m", "forward", {port: x}, {"batch": len(x)}).values())
 
 
 def _short(error: Exception) -> str:
@@ -387,8 +437,19 @@ def _short(error: Exception) -> str:
 
 
 def passing() -> list[str]:
-    """The names in the list."""
-    return PASSING.read_text(encoding="utf-8").splitlines() if PASSING.exists() else []
+    """The names in the list that are equal."""
+    lines = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
+    return [line.removeprefix("equal ").partition(":")[0] for line in lines if line.startswith("equal ")]
+
+
+def uncovered(kinds: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The estimators of scikit-learn that none of ``kinds`` is, each with the reason."""
+    from sklearn.utils import all_estimators
+
+    for name, cls in all_estimators():
+        if name not in kinds:
+            has_methods = any(hasattr(cls, method) for method in METHODS)
+            yield name, OUT.get(name, "no case" if has_methods else "has no method for new rows")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -404,12 +465,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             begun = time.monotonic()
             rows.append(row := examined(name, case))
             worst = "" if np.isnan(row.worst) else f"{row.worst:.1e}"
-            print(f"{name:34} {row.verdict:12} {worst:8} {time.monotonic() - begun:5.1f}s {row.note}", flush=True)
-    good = [row.name for row in rows if row.verdict == "pass"]
-    print(f"{len(good)} of {len(rows)} pass")
+            print(f"{name:34} {row.verdict:11} {worst:8} {time.monotonic() - begun:5.1f}s {row.note}", flush=True)
+    good = [row.name for row in rows if row.verdict == "equal"]
+    print(f"{len(good)} of {len(rows)} are equal")
+    lost = [row.name for row in rows if row.verdict != "equal" and row.name in passing()]
     if options.write:
-        PASSING.write_text("".join(f"{name}\n" for name in good), encoding="utf-8")
-    lost = [row.name for row in rows if row.verdict != "pass" and row.name in passing()]
+        lines = [f"{'equal' if row.verdict == 'equal' else 'other'} {row.name}: {row.note}" for row in rows]
+        lines += [f"other {name}: {why}" for name, why in uncovered({row.kind for row in rows})]
+        LIST.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(f"{len(lost)} of the list do not: {', '.join(lost)}" if lost else "and all of the list")
     return int(bool(lost) or any(row.verdict == "wrong" for row in rows))
 

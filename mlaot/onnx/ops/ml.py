@@ -385,10 +385,10 @@ def svm_classifier(
     classes, supports = len(vectors_per_class), sum(vectors_per_class)
     pairs = _pairs(np.asarray(coefficients, np.float32).reshape(-1, supports), vectors_per_class)
     scores = _machine(use, x, pairs, supports) + like(rho, x)
-    index = np.argmax(_votes(scores, classes), axis=-1)
+    index = np.argmax(votes(scores, classes), axis=-1)
     if use.attribute("prob_a"):
         odds = scores * like(use.attribute("prob_a"), x) + like(use.attribute("prob_b"), x)
-        scores = _couple(F.sigmoid(-odds), classes)
+        scores = couple(F.sigmoid(-odds), classes)
     elif classes == 2:  # of the pair, seen from the second
         scores = np.concatenate([-scores, scores], axis=-1)
     return classify(use, labels or list(range(classes)), index, scores, post_transform)
@@ -406,7 +406,7 @@ def _pairs(coefficients: Array, counts: Sequence[int]) -> Array:
     return np.array(table)
 
 
-def _votes(scores: Any, classes: int) -> Any:
+def votes(scores: Any, classes: int) -> Any:
     """Count how many of its pairs each class wins."""
     first, second = np.triu_indices(classes, 1)
     wins, losses = (np.float32(np.arange(classes) == np.reshape(side, (-1, 1))) for side in (first, second))
@@ -414,7 +414,7 @@ def _votes(scores: Any, classes: int) -> Any:
     return won @ wins + (1 - won) @ losses
 
 
-def _couple(pairwise: Any, classes: int) -> Any:
+def couple(pairwise: Any, classes: int) -> Any:
     """Compute probabilities of classes from those of pairs: the second method of Wu, Lin and Weng 2004, as LIBSVM."""
     first, second = np.triu_indices(classes, 1)
     place = np.zeros((classes, classes), np.int64)

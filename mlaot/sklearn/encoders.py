@@ -1,0 +1,113 @@
+"""Categories and labels as numbers; categories may be texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.numpy import astype
+from mlaot.ir.types import f64
+from mlaot.onnx.ops.ml import take
+from mlaot.onnx.values import Strings
+from mlaot.sklearn.rules import Frame, Unknown, rule
+
+
+def places(column: Any, categories: Any) -> Any:
+    """Return the place of each element of a column [batch, 1] among categories, their number where it is none."""
+    count = len(categories)
+    if isinstance(column, Strings):
+        known = {category: i for i, category in enumerate(categories)}
+        table = np.array([known.get(text, count) for text in column.table.tolist()], np.int64)
+        return take(table, column.index[:, 0])
+    if not all(isinstance(category, int | float | np.number | np.bool) for category in categories):
+        raise Unknown("there are categories that are no numbers, and the column holds numbers")
+    values = np.asarray(categories, np.float64)
+    column = astype(column, f64)
+    equal = column == values
+    if np.isnan(values).any():
+        equal = equal | (np.isnan(column) & np.isnan(values))
+    found = np.argmax(equal, axis=-1)
+    return np.where(np.any(equal, axis=-1), found, count)
+
+
+def columns_of(x: Any) -> Sequence[Any]:
+    """Return the columns of a frame, or of rows of features."""
+    return x.columns if isinstance(x, Frame) else [x[:, i : i + 1] for i in range(x.shape[1])]
+
+
+def grouped(estimator: Any, i: int, kept: Any = None) -> Any:
+    """Return the code of each category of a feature, and last of what is none of them (-1: of no code).
+
+    Infrequent categories share one; ``kept`` is a category that stays by itself.
+    """
+    count = len(estimator.categories_[i])
+    codes = np.arange(count + 1)
+    codes[count] = -1
+    if not estimator._infrequent_enabled:
+        return codes
+    mapping, infrequent = estimator._default_to_infrequent_mappings[i], estimator._infrequent_indices[i]
+    if mapping is not None:
+        codes[:count] = [k if k == kept else mapping[k] for k in range(count)]
+        if infrequent is not None and estimator.handle_unknown in ("infrequent_if_exist", "warn"):
+            codes[count] = mapping[infrequent[0]]
+    return codes
+
+
+@rule("transform", "OneHotEncoder", frames=True)
+def one_hot(estimator: Any, x: Any) -> Any:
+    """A column for each category; zeros for what is none of them, or for what is dropped."""
+    dropped, parts = estimator._drop_idx_after_grouping, []
+    for i, column in enumerate(columns_of(x)):
+        codes = grouped(estimator, i)
+        drop = None if dropped is None else dropped[i]
+        ones = [code for code in range(int(codes.max()) + 1) if code != drop]
+        index = take(codes, places(column, estimator.categories_[i]))
+        parts.append(astype(np.expand_dims(index, -1) == np.array(ones), f64))
+    return np.concatenate(parts, axis=-1)
+
+
+@rule("transform", "OrdinalEncoder", frames=True)
+def ordinal(estimator: Any, x: Any) -> Any:
+    parts = []
+    for i, column in enumerate(columns_of(x)):
+        missing = estimator._missing_indices.get(i)
+        codes = grouped(estimator, i, missing).astype(np.float64)
+        if missing is not None:
+            codes[missing] = estimator.encoded_missing_value
+        if estimator.handle_unknown == "use_encoded_value":
+            codes[-1] = estimator.unknown_value
+        parts.append(take(codes, places(column, estimator.categories_[i])))
+    return np.stack(parts, axis=-1)
+
+
+@rule("transform", "TargetEncoder", frames=True)
+def by_targets(estimator: Any, x: Any) -> Any:
+    """The mean of the target of each category, of each class where there are several; of none the mean of all."""
+    means = np.atleast_1d(estimator.target_mean_)
+    columns, parts = columns_of(x), []
+    for i, encoding in enumerate(estimator.encodings_):
+        feature = i // len(means)
+        table = np.append(encoding, means[i % len(means)])
+        parts.append(take(table, places(columns[feature], estimator.categories_[feature])))
+    return np.stack(parts, axis=-1)
+
+
+@rule("transform", "LabelEncoder", frames=True)
+def label_place(estimator: Any, y: Frame) -> Any:
+    """The place among the classes; their number where it is none, which scikit-learn refuses."""
+    return places(y.columns[0], estimator.classes_)
+
+
+@rule("transform", "LabelBinarizer", frames=True)
+def label_columns(estimator: Any, y: Frame) -> Any:
+    if estimator.y_type_.startswith("multilabel") or estimator.sparse_input_:
+        raise MlaotError("a LabelBinarizer of several labels at a time cannot be converted")
+    low, high, classes = estimator.neg_label, estimator.pos_label, estimator.classes_
+    place = np.expand_dims(places(y.columns[0], classes), -1)
+    if len(classes) == 1:
+        return np.full_like(place, low)
+    chosen = place == np.arange(len(classes))
+    return astype(np.where(chosen[:, 1:] if len(classes) == 2 else chosen, high, low), np.int64)

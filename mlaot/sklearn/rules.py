@@ -1,0 +1,171 @@
+"""The rules of scikit-learn's estimators: what a method of a fitted estimator computes of rows.
+
+A rule is a function of an estimator and of rows, and stands under the name of a class and a method. That of a base
+class is the rule of a family. Rows are features [batch, n] of floats, or columns (``Frame``) for rules that take them
+apart.
+``class_index`` is a method, too: the place in ``classes_`` of what a classifier predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlaot.errors import MlaotError
+from mlaot.frontend.numpy import astype, zeros
+from mlaot.ir.types import f32, f64
+from mlaot.onnx.ops.ml import take
+from mlaot.onnx.values import Strings
+
+Array = np.ndarray[Any, Any]
+Rule = Callable[[Any, Any], Any]
+METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "score_samples")
+SECOND = ("predict_proba", "decision_function", "transform")
+LIBRARIES = ("sklearn", "lightgbm", "xgboost")
+RULES: dict[tuple[str, str], Rule] = {}
+
+
+class Unknown(MlaotError):
+    """There is no rule; skl2onnx may have one."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns [batch, 1], some of which may be texts."""
+
+    columns: Sequence[Any]
+
+    def pick(self, places: Any) -> Frame:
+        """Return some of the columns."""
+        return Frame([self.columns[int(i)] for i in places])
+
+
+def join(x: Any) -> Any:
+    """Join columns to rows of features, in float64 unless all are float32."""
+    if not isinstance(x, Frame):
+        return x
+    if any(column is None for column in x.columns):
+        raise MlaotError("the sample lacks a column that the estimator was fitted on")
+    if any(isinstance(column, Strings) for column in x.columns):
+        raise Unknown("there are texts among the features")
+    dtype = f32 if all(column.dtype in (f32, np.float32) for column in x.columns) else f64
+    return np.concatenate([astype(column, dtype) for column in x.columns], axis=-1)
+
+
+def rule(methods: str, kinds: str, frames: bool = False) -> Callable[[Rule], Rule]:
+    """Enter a function as the rule of methods of classes; with ``frames`` it takes columns as they come."""
+
+    def enter(function: Rule) -> Rule:
+        for kind in kinds.split():
+            for method in methods.split():
+                RULES[kind, method] = function if frames else lambda estimator, x: function(estimator, join(x))
+        return function
+
+    return enter
+
+
+def find(estimator: Any, method: str) -> Rule:
+    """Return the rule of a method of an estimator; a class of one's own that says otherwise has none."""
+    kinds = type(estimator).__mro__
+    for i, kind in enumerate(kinds):
+        if (kind.__name__, method) in RULES and is_known(kind):
+            if not any(name in vars(own) for own in kinds[:i] if not is_known(own) for name in METHODS):
+                return RULES[kind.__name__, method]
+            break
+    raise Unknown(f"the {method} of this {type(estimator).__name__} cannot be converted")
+
+
+def knows(estimator: Any) -> bool:
+    """Whether there are rules for some method of an estimator, and so for those inside it that have methods."""
+    inside = [value for name, value in vars(estimator).items() if not name.startswith("_")]
+    while inside:
+        value = inside.pop()
+        if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
+            inside += value.ravel().tolist() if isinstance(value, np.ndarray) else value
+        elif hasattr(value, "get_params") and not isinstance(value, type) and _has_methods(value) and not knows(value):
+            return False
+    return bool(methods_of(estimator))
+
+
+def _has_methods(estimator: Any) -> bool:
+    return any(hasattr(estimator, name) for name in METHODS)
+
+
+def methods_of(estimator: Any) -> list[str]:
+    """Return the methods of an estimator for which there are rules, in the order in which a module has them."""
+    return [name for name in (*METHODS, "kneighbors") if hasattr(estimator, name) and has_rule(estimator, name)]
+
+
+def has_rule(estimator: Any, method: str) -> bool:
+    """Whether there is a rule of a method."""
+    try:
+        return bool(find(estimator, method))
+    except Unknown:
+        return False
+
+
+def second_method(estimator: Any) -> str:
+    """Return the method that gives what a converter gives besides what is predicted."""
+    return next((name for name in SECOND if hasattr(estimator, name)), "")
+
+
+def is_known(kind: type) -> bool:
+    """Whether a class is of a library whose estimators have rules."""
+    return kind.__module__.partition(".")[0] in LIBRARIES
+
+
+def compute(estimator: Any, method: str, x: Any) -> Any:
+    """Compute what a method gives of rows; of classes that are texts ``Strings``."""
+    return find(estimator, method)(estimator, x)
+
+
+def pick(classes: Any, index: Any) -> Any:
+    """Return the classes at places: numbers, or ``Strings``; of classes of other types the places."""
+    values = np.asarray(classes)
+    if values.dtype.kind in "OU" and all(isinstance(value, str) for value in values.tolist()):
+        return Strings(index, values.astype(np.str_))
+    if values.dtype.kind not in "biuf":
+        return astype(index, np.int64)
+    values = values.astype(np.int64) if values.dtype.kind in "iu" else values
+    is_place = values.dtype.kind == "i" and values.tolist() == list(range(len(values)))
+    return astype(index, np.int64) if is_place else take(values, index)
+
+
+def constant(x: Any, values: Any) -> Any:
+    """Repeat values, a number or an array, for each of the rows."""
+    values = np.asarray(values)
+    return zeros((x.shape[0], *values.shape), values.dtype) + values
+
+
+def dense(matrix: Any) -> Array:
+    """Return a matrix of weights, which may be sparse, as an array."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
+
+
+def sign(is_inside: Any) -> Any:
+    """Return 1 for what is inside, -1 for outliers."""
+    return astype(np.where(is_inside, 1, -1), np.int64)
+
+
+def is_one_label(estimator: Any) -> bool:
+    """Whether a classifier has one array of classes, and not several."""
+    return not isinstance(getattr(estimator, "classes_", None), list)
+
+
+@rule("predict", "ClassifierMixin", frames=True)
+def predicted_class(estimator: Any, x: Any) -> Any:
+    return pick(estimator.classes_, compute(estimator, "class_index", x))
+
+
+@rule("class_index", "ClassifierMixin", frames=True)
+def likeliest_class(estimator: Any, x: Any) -> Any:
+    return np.argmax(compute(estimator, "predict_proba", x), axis=-1)
+
+
+@rule("predict_log_proba", "ClassifierMixin", frames=True)
+def log_of_probabilities(estimator: Any, x: Any) -> Any:
+    found = compute(estimator, "predict_proba", x)
+    return [np.log(each) for each in found] if isinstance(found, list) else np.log(found)
