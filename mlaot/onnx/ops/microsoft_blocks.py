@@ -9,12 +9,18 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
 from mlaot.frontend.numpy.indexing import in_range
+from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.tensor import Tensor
 from mlaot.onnx.codes import codes_of
 from mlaot.onnx.importer import Use
+from mlaot.onnx.ops.attention import wide
 from mlaot.onnx.ops.microsoft import plus
-from mlaot.onnx.ops.shaping import weight_of
+from mlaot.onnx.ops.shaping import pad_by, weight_of
 from mlaot.onnx.registry import MICROSOFT, operator
 from mlaot.onnx.values import Array, Unsupported, as_traced, is_constant, require_constant
+from mlaot.ops.grouped import grouped_product
+from mlaot.ops.quantized import pack_fields
+from mlaot.schedule.tuning import GROUPED_COLUMNS, GROUPED_ELEMENTS
 
 # The numbers that codes of 4 bits stand for, in bitsandbytes' format of floats and in its quantiles of a normal
 # distribution.
@@ -28,6 +34,7 @@ NF4 = np.array(
     np.float32,
 )
 TABLES = (np.concatenate([FP4, -FP4]), NF4)
+EXACT, BYTES = 1, 4  # levels of accuracy: the other operand stays float32, or is rounded to 8 bits
 
 
 def unpack(packed: Any, bits: int) -> Any:
@@ -66,15 +73,46 @@ def matmul_n_bits(
         return plus(F.zeros((*x.shape[:-1], columns), dtype=np.float32), bias)
     if codes.shape != (columns, blocks, size * bits // 8) or codes.dtype != np.uint8:
         raise MlaotError(f"a weight {codes.dtype}{list(codes.shape)} does not fit {columns} columns of {rows} numbers")
-    numbers = unpack(codes, bits).reshape(columns, -1)[:, :rows].astype(np.float32)
     factors = _of_blocks(scales, (columns, blocks), "the scales")
     offsets = _zero_points(zeros, (columns, blocks), bits)
-    at = np.arange(rows) // size if order is None else require_constant(order, "g_idx")[:rows]
-    if at.min() < 0 or at.max() >= blocks:
-        raise MlaotError(f"g_idx names blocks beyond the {blocks} that there are")
-    weights = (numbers - offsets[:, at]) * factors[:, at]
+    numbers = unpack(codes, bits).reshape(columns, blocks * size)
+    at = np.arange(rows) // size
+    if order is not None:
+        given = require_constant(order, "g_idx")[:rows]
+        if given.shape != at.shape or given.min() < 0 or given.max() >= blocks:
+            raise MlaotError(f"g_idx names no block of the {blocks} for each of {rows} rows")
+        at = given
+    level, in_order = use.attribute("accuracy_level", 0), np.array_equal(at, np.arange(rows) // size)
+    is_large = columns >= GROUPED_COLUMNS and rows * columns >= GROUPED_ELEMENTS
+    if level != EXACT and is_large and in_order and np.isfinite(factors).all() and np.isfinite(offsets).all():
+        kept = 4 if level == BYTES and bits <= 4 else 8
+        return F.astype(plus(_in_groups(wide(x), numbers, factors, offsets, bits, kept), bias), x.dtype)
+    weights = (numbers[:, :rows].astype(np.float32) - offsets[:, at]) * factors[:, at]
     matrix = weight_of(use, np.ascontiguousarray(weights.T).astype(require_constant(scales, "the scales").dtype))
     return plus(np.matmul(x, matrix), bias)
+
+
+def _in_groups(x: Any, codes: Array, factors: Array, offsets: Array, bits: int, kept: int) -> Any:
+    """Return the product with codes [columns, rows] that stay integers of ``kept`` bits.
+
+    Where these have no room for codes less their zero point, what is missing is a product of the blocks' sums of
+    ``x``. A row that is not finite gives nan: its largest number is what the others are rounded by.
+    """
+    columns, blocks = factors.shape
+    size = codes.shape[1] // blocks
+    less = codes.reshape(columns, blocks, size) - offsets[:, :, None]
+    middle, most = 2 ** (bits - 1), 2 ** (kept - 1)
+    fits = (np.rint(less) == less).all() and less.min() >= -most and less.max() < most
+    fields = (less if fits else codes.astype(np.int16) - middle).reshape(columns, -1).T.astype(np.int8)
+    words = pack_fields(fields, kept).reshape(blocks, -1, columns)
+    scales = np.ascontiguousarray(factors.T)
+    y = Tensor(grouped_product(as_node(x), as_node(as_traced(words)), as_node(as_traced(scales)), kept))
+    if not fits:
+        rest = blocks * size - x.shape[-1]
+        padded = pad_by(x, [0] * x.ndim, [*[0] * (x.ndim - 1), rest], "constant")
+        sums = np.sum(np.reshape(padded, (*x.shape[:-1], blocks, size)), axis=-1)
+        y = y + np.matmul(sums, as_traced((middle - offsets.T) * scales))
+    return y + np.sum(x * np.float32(0), axis=-1, keepdims=True)
 
 
 def _of_blocks(values: Any, shape: tuple[int, int], what: str) -> Array:
