@@ -349,7 +349,7 @@ def eye_like(x: Any, *, dtype: Any = None, k: int = 0) -> Any:
 def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
     if k is not None and constant_value(k) is None:
         rows, columns = x.shape[-2:]
-        diagonals = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
+        diagonals = F.arange(columns) - np.expand_dims(F.arange(rows), 1)
         kept = diagonals >= np.reshape(k, ()) if upper else diagonals <= np.reshape(k, ())
         return np.where(kept, x, np.zeros((), x.dtype))
     diagonal = 0 if k is None else max(min(int(integers(k, "the diagonal")[0]), FAR), -FAR)
