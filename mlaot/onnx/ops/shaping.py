@@ -234,7 +234,8 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
         if step == 0:
             raise MlaotError("a step is 0")
         index[axis] = _slice(x.shape[axis], first, last, step)
-    return x[tuple(index)]
+    is_open = any(isinstance(end, Expr) for cut in index for end in (cut.start, cut.stop))
+    return as_traced(x)[tuple(index)] if is_open and not is_symbolic(x) else x[tuple(index)]
 
 
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
