@@ -101,9 +101,6 @@ class CompiledModel:
             raise ValueError(f"expected {len(self.entry.inputs)} inputs, got {len(inputs)}")
         arrays = [self._checked(port, np.asarray(x)) for port, x in zip(self.entry.inputs, inputs, strict=True)]
         sizes = self._sizes(arrays)
-        for extent in self.entry.extents:
-            if substitute(parse(extent), sizes) < 0:
-                raise ValueError(f"the sizes {sizes} are too small or too large: {extent} would be negative")
 
         def shape(port: Port) -> tuple[int, ...]:
             return tuple(int(substitute(parse(extent), sizes)) for extent in port.shape)

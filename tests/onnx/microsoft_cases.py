@@ -405,6 +405,38 @@ def layers(cases: Own) -> None:
         cases.own(op, x)
 
 
+def gated(cases: Own) -> None:
+    x, gate, scale = floats(2, 3, 8), floats(2, 3, 8), floats(4)
+    cases.own("GatedRMSNorm", x, scale, gate, vary=True)
+    cases.own("GatedRMSNorm", x, floats(8), gate, activation="sigmoid", epsilon=0.1)
+    cases.own("GatedAdd", x, gate, floats(2, 3, 1))
+    for weights in (NONE, floats(4), floats(2, 4), floats(8)):
+        cases.own("BranchwiseRMSNorm", x, weights, num_branches=2)
+    cases.own("BranchwiseRMSNorm", x.reshape(2, 3, 2, 4), floats(2, 4), epsilon=0.1)
+    bias, less = floats(5), -np.abs(floats(5))
+    cases.own("LinearAttentionGate", floats(2, 3, 5), bias, less, floats(2, 3, 5), outputs=2)
+    cases.own("LinearAttentionGate", floats(2, 3, 5), bias, less)
+    q, k, v = floats(2, 3, 8), floats(2, 3, 4), floats(2, 3, 6)
+    decay, beta, state = -np.abs(floats(2, 3, 2)), np.abs(floats(2, 3, 2)) / 9, floats(2, 2, 2, 3)
+    form = {"q_num_heads": 4, "kv_num_heads": 2, "outputs": 2}
+    cases.own("LinearAttention", q, k, v, NONE, decay, beta, **form)
+    cases.own("LinearAttention", q, k, v, state, update_rule="linear", scale=0.7, **form)
+    cases.own("LinearAttention", q, k, v, state, -np.abs(floats(2, 3, 4)), update_rule="gated", **form)
+    signal, kernel = floats(2, 3, 7), floats(3, 1, 4)
+    cases.own("CausalConvWithState", signal, kernel, outputs=2)
+    cases.own("CausalConvWithState", signal, kernel, floats(3), floats(2, 3, 3), activation="silu", outputs=2)
+    waves = np.cos(floats(10, 6)), np.sin(floats(10, 6))
+    places = integers(0, 10, 3, 2, 3, dtype=np.int64)
+    for layout in (0, 1):
+        form = {"mrope_section": [2, 2, 2], "mrope_layout": layout}
+        cases.own("MRotaryEmbedding", floats(2, 3, 24), places, *waves, num_heads=2, **form)
+        cases.own("MRotaryEmbedding", floats(2, 2, 3, 12), places, *waves, interleaved=1, **form)
+    form = {"strides": [2, 1], "kernel_shape": [3, 2]}
+    pads = array(1, 0, 0, 1, dtype=np.int64)
+    cases.own("ConvTransposeWithDynamicPads", floats(1, 2, 4, 4), floats(2, 3, 3, 2), pads, floats(3), held=[2], **form)
+    cases.own("UnfoldTensor", floats(3, 7, 2), dim=1, size=3, step=2)
+
+
 def complex_product(a: Array, b: Array, sign: int) -> Array:
     first, second = (x[..., 0] + 1j * x[..., 1] for x in (a, b))
     y = first * (second if sign > 0 else second.conj())
@@ -479,6 +511,6 @@ def rounded(formula: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
 
 def microsoft_cases() -> list[Case]:
     found = Own()
-    for family in (attention, multi_head, grouped, rotary, normalization, products, blocks, layers, quantized):
+    for family in (attention, multi_head, grouped, rotary, normalization, products, blocks, layers, gated, quantized):
         family(found)
     return found

@@ -173,6 +173,32 @@ def rotary_embedding_at(
     return rotary_embedding(use, x, cos, sin, positions, num_heads=heads, interleaved=interleaved)
 
 
+@operator("MRotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_of_three(
+    use: Use, x: Any, positions: Any, cos: Any, sin: Any, *, num_heads: int = 0, interleaved: bool = False
+) -> Any:
+    """Turn by rows of the caches whose columns are those of three positions: in time, in height and in width."""
+    sections = use.attribute("mrope_section", [])
+    pairs = cos.shape[1]
+    if len(sections) != 3 or sum(sections) != pairs:
+        raise MlaotError(f"mrope_section must be three numbers whose sum is {pairs}, got {list(sections)}")
+    which = np.repeat(np.arange(3), sections)
+    if use.attribute("mrope_layout", 0):
+        which = np.zeros(pairs, np.int64)
+        for i in (1, 2):
+            which[i : 3 * sections[i] : 3] = i
+
+    def rows(cache: Any) -> Any:
+        """Return [batch, time, pairs] of a cache, each column at the position that it goes by."""
+        found = np.take(cache, positions, axis=0)
+        return np.where(which == 0, found[0], np.where(which == 1, found[1], found[2]))
+
+    heads = num_heads or x.shape[2] // (2 * pairs)
+    split = _by_heads(x, heads) if x.ndim == 3 else np.transpose(x, (0, 2, 1, 3))
+    y = rotate(split, rows(cos), rows(sin), interleaved)
+    return merge_heads(y) if x.ndim == 3 else np.transpose(y, (0, 2, 1, 3))
+
+
 REFUSED = ("sliding_window_cache", "kv_cache_bit_width")
 
 

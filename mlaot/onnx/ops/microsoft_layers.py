@@ -25,11 +25,11 @@ from mlaot.onnx.values import Unsupported, constant_value, integers, require_con
 @operator("SimplifiedLayerNormalization")
 @operator("SimplifiedLayerNormalization", domain=MICROSOFT)
 def simplified_layer_normalization(x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5) -> Any:
-    y, inverse = _by_root(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, inverse = by_root(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     return y * scale, inverse
 
 
-def _by_root(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any]:
+def by_root(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any]:
     """Return ``x`` by the root of the mean of its squares, and the reciprocal of that root."""
     inverse = 1.0 / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + epsilon)
     return x * inverse, inverse
@@ -49,7 +49,7 @@ def skip_simplified_layer_normalization(
     x: Any, skip: Any, scale: Any, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = plus(x + skip, bias)
-    y, inverse = _by_root(total, (total.ndim - 1,), epsilon)
+    y, inverse = by_root(total, (total.ndim - 1,), epsilon)
     return y * scale, np.mean(total, axis=-1, keepdims=True), inverse, total
 
 
@@ -246,6 +246,17 @@ def distances(a: Any, b: Any, *, metric: str = "sqeuclidean") -> Any:
     difference = np.expand_dims(a, 1) - np.expand_dims(b, 0)
     square = np.sum(difference * difference, axis=2)
     return square if metric == "sqeuclidean" else np.sqrt(square)
+
+
+@operator("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose(use: Use, x: Any, w: Any, pads: Any = None, bias: Any = None) -> Any:
+    amounts = None if pads is None else integers(pads, "its third input")
+    return use.with_attributes(pads=amounts).call(windows.conv_transpose, x, w, bias)
+
+
+@operator("UnfoldTensor", domain=MICROSOFT)
+def unfold(use: Use, x: Any, *, dim: int = -1, step: int = 1) -> Any:
+    return F.window(x, (dim % x.ndim,), (use.attribute("size"),), (step,), (1,))
 
 
 @operator("Inverse", domain=MICROSOFT)

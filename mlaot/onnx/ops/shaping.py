@@ -198,8 +198,10 @@ def concat(use: Use, *values: Any, axis: int = 1) -> Any:
     return np.concatenate(parts, axis=axis)
 
 
-@operator("Split")
+@operator("Split", symbolic=True)
 def split(use: Use, x: Any, sizes: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+    sizes = lift(sizes)
+
     def parts() -> list[Any]:
         return [assumed.declared_shape(use, SIZES, i)[axis] for i in range(len(use.node.output))]
 
