@@ -437,6 +437,41 @@ def gated(cases: Own) -> None:
     cases.own("UnfoldTensor", floats(3, 7, 2), dim=1, size=3, step=2)
 
 
+def experts(cases: Own) -> None:
+    router, first, bias = floats(3, 4), floats(4, 6, 8), floats(4, 6)
+    second, last = floats(4, 8, 6), floats(4, 8)
+    for kind in ("relu", "gelu", "silu", "identity"):
+        cases.own("MoE", floats(3, 8), router, first, bias, second, last, k=2, activation_type=kind)
+    cases.own("MoE", floats(1, 3, 8), router, first, NONE, second, k=3, normalize_routing_weights=1)
+    gated: dict[str, Any] = {"k": 2, "activation_type": "swiglu", "normalize_routing_weights": 1}
+    numbers = {"activation_alpha": 1.7, "activation_beta": 1.0}
+    for limit in ({}, {"swiglu_limit": 0.5}):
+        x, both, more = floats(3, 8), floats(4, 12, 8), floats(4, 12)
+        cases.own("MoE", x, router, both, more, second, last, swiglu_fusion=1, **gated, **numbers, **limit)
+    x, both = floats(3, 8), floats(4, 12, 8)
+    cases.own(
+        "MoE", x, router, both, NONE, second, answer=mixture(lambda h, x, e: (h[:6], h[6:])), swiglu_fusion=2, **gated
+    )
+    third = floats(4, 6, 8)
+    halves = lambda h, x, e: (h, third[e] @ x)  # noqa: E731
+    cases.own("MoE", x, router, first, NONE, second, NONE, third, held=[6], answer=mixture(halves), **gated)
+
+
+def mixture(halves: Callable[..., tuple[Array, Array]]) -> Callable[..., Array]:
+    """Two experts of each row, with gates, of whose first product ``halves`` makes two."""
+
+    def run(x0: Array, x1: Array, x2: Array, x4: Array) -> Array:
+        y = np.zeros((3, 8))
+        for row, scores, out in zip(x0.astype(float), np.exp(x1.astype(float)), y, strict=True):
+            best = np.argsort(-scores)[:2]
+            for e in best:
+                gate, up = halves(x2[e] @ row, row, e)
+                out += scores[e] / scores[best].sum() * (x4[e] @ (gate / (1 + np.exp(-gate)) * up))
+        return y.astype(np.float32)
+
+    return run
+
+
 def complex_product(a: Array, b: Array, sign: int) -> Array:
     first, second = (x[..., 0] + 1j * x[..., 1] for x in (a, b))
     y = first * (second if sign > 0 else second.conj())
@@ -511,6 +546,18 @@ def rounded(formula: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
 
 def microsoft_cases() -> list[Case]:
     found = Own()
-    for family in (attention, multi_head, grouped, rotary, normalization, products, blocks, layers, gated, quantized):
+    for family in (
+        attention,
+        multi_head,
+        grouped,
+        rotary,
+        normalization,
+        products,
+        blocks,
+        layers,
+        gated,
+        experts,
+        quantized,
+    ):
         family(found)
     return found

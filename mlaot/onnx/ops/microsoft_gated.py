@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's own domain around linear attention: gates, norms, states that go through time."""
+"""Operators of onnxruntime's own domain for newer language models: gates, linear attention, mixtures of experts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.attention import causal_convolution, linear_attention, wide
-from mlaot.onnx.ops.microsoft_layers import by_root
-from mlaot.onnx.registry import MICROSOFT, operator, operators
+from mlaot.onnx.ops.microsoft_layers import by_root, halves, swiglu
+from mlaot.onnx.registry import MICROSOFT, Function, operator, operators
 from mlaot.onnx.values import Unsupported
 
 GATES = {"silu": F.silu, "swish": F.silu, "sigmoid": F.sigmoid}
@@ -81,3 +81,65 @@ def linear_attention_of(use: Use, *inputs: Any) -> Any:
 def causal_convolution_of(use: Use, *inputs: Any) -> Any:
     _only(use, ndim=1, dilation=1, channels_last=0, state_window=0, state_length=0, input_channels=0)
     return use.call(causal_convolution, *inputs)
+
+
+@operator("MoE", domain=MICROSOFT)
+def mixture_of_experts(
+    use: Use,
+    x: Any,
+    router: Any,
+    first: Any,
+    first_bias: Any,
+    second: Any,
+    second_bias: Any = None,
+    third: Any = None,
+    third_bias: Any = None,
+    *,
+    k: int = 1,
+    normalize_routing_weights: bool = False,
+    activation_type: str = "relu",
+) -> Any:
+    """The ``k`` likeliest experts of each row, weighted; all of them are computed, and others count 0."""
+    _only(use, use_sparse_mixer=0, swiglu_limit_after_activation=0)
+    rows = np.reshape(x, (1, router.shape[0], x.shape[-1]))
+    share, which = F.top_k(F.softmax(router), k)
+    share = share / np.sum(share, axis=-1, keepdims=True) if normalize_routing_weights else share
+    weights = np.sum(F.one_hot(which, router.shape[1], dtype=np.float32) * np.expand_dims(share, -1), axis=1)
+    hidden = _layer(rows, first, first_bias)
+    y = _layer(_expert(use, hidden, rows, third, third_bias, activation_type), second, second_bias)
+    return np.reshape(np.sum(y * np.expand_dims(np.transpose(weights), -1), axis=0), x.shape)
+
+
+def _layer(x: Any, weight: Any, bias: Any) -> Any:
+    """Multiply rows of each expert, [experts, rows, ..], with its weight."""
+    y = np.matmul(x, np.swapaxes(weight, -1, -2))
+    return y if bias is None else y + np.expand_dims(bias, 1)
+
+
+EXPERTS: dict[str, Function] = {
+    "relu": F.relu,
+    "gelu": lambda x: F.gelu(x, True),
+    "silu": F.silu,
+    "identity": lambda x: x,
+}
+
+
+def _expert(use: Use, hidden: Any, x: Any, third: Any, third_bias: Any, kind: str) -> Any:
+    """Compute the activation of experts; a gated one has its halves in one weight or in two."""
+    if kind != "swiglu":
+        if kind not in EXPERTS or third is not None:
+            raise Unsupported(f"experts with {kind!r}; there are {', '.join(EXPERTS)} of one weight, and swiglu")
+        return EXPERTS[kind](hidden)
+    fusion = use.attribute("swiglu_fusion", 0)
+    if fusion == 1:
+        gate, up = hidden[..., 0::2], hidden[..., 1::2]
+    elif fusion == 2:
+        gate, up = halves(hidden)
+    elif third is None:
+        raise MlaotError("swiglu_fusion is 0, and there is no third weight")
+    else:
+        gate, up = hidden, _layer(x, third, third_bias)
+    limit = use.attribute("swiglu_limit")
+    if limit is not None:
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return use.call(swiglu, gate, up)

@@ -121,13 +121,14 @@ def skip_group_norm(
 # Of a few operators one.
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
+def halves(x: Any) -> tuple[Any, Any]:
+    """Cut the last axis in two."""
     half = x.shape[-1] // 2
     return x[..., :half], x[..., half:]
 
 
 def _split_gelu(x: Any, bias: Any) -> Any:
-    left, right = _halves(x + bias)
+    left, right = halves(x + bias)
     return left * F.gelu(right)
 
 
@@ -149,10 +150,10 @@ def _bias_dropout(use: Use, x: Any, bias: Any, skip: Any = None, ratio: Any = No
     return (y, np.equal(x, x) | True) if use.has(1) else y
 
 
-def _swiglu(
+def swiglu(
     gate: Any, up: Any = None, *, activation_alpha: float = 1.0, activation_beta: float = 0.0, limit: float = 0.0
 ) -> Any:
-    gate, up = _halves(gate) if up is None else (gate, up)
+    gate, up = halves(gate) if up is None else (gate, up)
     gate, up = (np.minimum(gate, limit), np.clip(up, -limit, limit)) if limit > 0 else (gate, up)
     return gate * F.sigmoid(gate * activation_alpha) * (up + activation_beta)
 
@@ -172,7 +173,7 @@ operators(
         "ComplexMulConj": lambda a, b: _complex_product(a, b, -1),
         "IsAllFinite": _finite,
         "ScaledSiLU": lambda x, scale=None, *, alpha=1.0: F.silu(x * (alpha if scale is None else scale)),
-        "SwiGLU": _swiglu,
+        "SwiGLU": swiglu,
         "TorchEmbedding": lambda table, indices, *_: _rows(table, indices),
     },
     domain=MICROSOFT,
