@@ -145,7 +145,7 @@ def decoder(is_shared: bool) -> Any:
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_cache(is_shared: bool) -> None:
-    """A text read at once, and one token after the other: the same answers, keys and values."""
+    """A text read at once, one token after the other, or beside a longer one: the same answers, keys and values."""
     compiled, rows, room = decoder(is_shared), 5, 8
     qkv = floats(2, rows, (HEADS + 2 * GROUPS) * SIZE)
     empty = np.zeros((2, GROUPS, room if is_shared else 0, SIZE), np.float32)
@@ -157,6 +157,10 @@ def test_cache(is_shared: bool) -> None:
     for a, b in zip(cache, kept, strict=True):
         assert a.shape == (2, GROUPS, room if is_shared else rows, SIZE)
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    short = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int64)
+    padded = compiled.run([qkv, short, empty, empty])[0]
+    np.testing.assert_allclose(padded[0], whole[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(padded[1, :3], whole[1, :3], rtol=1e-5, atol=1e-6)
     last = qkv[:, :1], np.ones((2, room + 1), np.int64), *cache
     with pytest.raises(ValueError, match="the longest text must have at most room tokens" if is_shared else "expected"):
         compiled.run(last)
