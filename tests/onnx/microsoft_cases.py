@@ -544,6 +544,29 @@ def rounded(formula: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
     return run
 
 
+def halves(cases: Own) -> None:
+    """In float16, of what onnxruntime has kernels for."""
+
+    def half(*shape: int) -> Array:
+        return floats(*shape).astype(np.float16)
+
+    q, k, v = half(BATCH, ROWS, WIDTH), half(BATCH, 5, WIDTH), half(BATCH, 5, WIDTH)
+    cases.own("MultiHeadAttention", q, k, v, half(3 * WIDTH), array(2, 5), num_heads=HEADS, outputs=3)
+    form = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "outputs": 3}
+    new, kept = [half(1, 3, n * HALVES) for n in (4, 2, 2)], [half(1, 2, 5, HALVES) for _ in range(2)]
+    cases.own("GroupQueryAttention", *new, *kept, array(7), array(8), half(9, 8), half(9, 8), held=[5, 6], **form)
+    x, skip, scale, bias = half(2, 3, 8), half(2, 3, 8), half(8), half(8)
+    outputs = ["y0", "", "", "y3"]
+    cases.own("SkipLayerNormalization", x * np.float16(30), skip, scale, bias, bias, outputs=outputs)
+    cases.own("SkipSimplifiedLayerNormalization", x, skip, scale, outputs=outputs)
+    cases.own("SimplifiedLayerNormalization", x * np.float16(30), scale, domain="", opset=17)
+    codes, scales = integers(0, 256, 6, 2, 16, dtype=np.uint8), np.abs(half(6, 2))
+    form = {"K": 40, "N": 6, "block_size": 32, "bits": 4, "held": [1, 2, 5]}
+    cases.own("MatMulNBits", half(3, 40), codes, scales, NONE, NONE, half(6), **form)
+    for op in ("BiasGelu", "FastGelu"):
+        cases.own(op, x, bias)
+
+
 def microsoft_cases() -> list[Case]:
     found = Own()
     for family in (
@@ -558,6 +581,7 @@ def microsoft_cases() -> list[Case]:
         gated,
         experts,
         quantized,
+        halves,
     ):
         family(found)
     return found

@@ -106,7 +106,8 @@ def _attention(use: Use, q: Any, k: Any, v: Any, mask: Any, added: Any) -> tuple
         place = np.expand_dims(F.arange(rows), 1) + (columns - rows)
         hidden = np.where(place >= F.arange(columns), np.float32(0) if hidden is None else hidden, LOWEST)
     x = plus(x, hidden)
-    return merge_heads(np.transpose(attend(F.softmax(x), v), (0, 2, 1, 3))), x
+    y = merge_heads(np.transpose(attend(F.softmax(x), v), (0, 2, 1, 3)))
+    return F.astype(y, q.dtype), F.astype(x, q.dtype)
 
 
 def _allowed(use: Use, mask: Any, batch: Any, columns: Any) -> Any:
