@@ -11,6 +11,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import ml_dtypes
@@ -382,6 +383,10 @@ def named_errors(node: onnx.NodeProto) -> Iterator[None]:
         raise MlaotError(message) from None
     except (TypeError, ValueError, IndexError, KeyError, ArithmeticError, np.linalg.LinAlgError) as error:
         raise MlaotError(f"{title(node)}: {' '.join(str(error).split())}") from error
+    except AttributeError as error:
+        if not isinstance(error.obj, NoneType):
+            raise
+        raise MlaotError(f"{title(node)}: an input that it needs is left out") from error
     except (MemoryError, RecursionError) as error:
         raise MlaotError(f"{title(node)}: too much for this machine ({type(error).__name__})") from None
 

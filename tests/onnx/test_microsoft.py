@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
+from mlaot.onnx.declare import trace_model
 
 DRAW = np.random.default_rng(0)
 
@@ -175,11 +177,56 @@ def test_layouts_of_one_machine() -> None:
         Backend.prepare(model).run(list(given.values()))
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes", "inputs", "message"),
+    [
+        ("BiasAdd", {}, (floats(2, 3), floats(3)), "BiasAdd"),
+        ("FusedMatMul", {}, (floats(2, 3), None), "an input that it needs is left out"),
+        ("MultiHeadAttention", {"num_heads": 0}, (floats(1, 2, 4),) * 3, "num_heads must be positive, got 0"),
+        ("MultiHeadAttention", {"num_heads": 2}, (floats(1, 2, 4),), "it needs keys and values"),
+        (
+            "Attention",
+            {"num_heads": 2, "do_rotary": 1},
+            (floats(1, 2, 4), floats(4, 12)),
+            "it has the attribute do_rotary",
+        ),
+        ("Attention", {"num_heads": 2}, (floats(1, 2, 4), floats(4, 13)), "13 columns are not parts of"),
+        (
+            "GroupNorm",
+            {"groups": 3, "activation": 0},
+            (floats(1, 2, 2, 4), floats(4), floats(4)),
+            "4 channels are not 3",
+        ),
+        ("GatherND", {}, (floats(2, 3), np.zeros((2, 3), np.int64)), "3 indices for 2 axes"),
+        ("CausalConvWithState", {}, (floats(1, 1, 2), floats(1, 1, 300)), "a kernel of 300 places"),
+        (
+            "MoE",
+            {"k": 5},
+            (floats(2, 4), floats(2, 3), floats(3, 5, 4), None, floats(3, 4, 5)),
+            "an integer k from 0 to 3",
+        ),
+        (
+            "MatMulNBits",
+            {"K": 32, "N": 2, "bits": 3, "block_size": 32},
+            (floats(1, 32), floats(2, 1), floats(2)),
+            "of 3 bits",
+        ),
+    ],
+)
+def test_refused(op: str, attributes: dict[str, Any], inputs: Any, message: str) -> None:
+    """In one line, which names the node and what is wrong."""
+    model, _ = node(op, attributes, inputs, len(inputs), 1)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("out0", 1, [None]))
+    with pytest.raises(MlaotError, match=message) as raised:
+        trace_model(model, {})
+    assert "\n" not in str(raised.value) and "node 'out0'" in str(raised.value)
+
+
 def node(op: str, attributes: dict[str, Any], inputs: Any, count: int, outputs: int) -> tuple[Any, dict[str, Any]]:
     """A model of one node, and what a call gives it."""
     names = ["" if value is None else f"in{i}" for i, value in enumerate(inputs)]
     arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
-    given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"])}
+    given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"]) if name}
     made = [f"out{i}" for i in range(outputs)]
     graph = helper.make_graph(
         [helper.make_node(op, names, made, domain="com.microsoft", **attributes)],

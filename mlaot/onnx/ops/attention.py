@@ -22,6 +22,7 @@ from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, constant_value, numpy_dtype
 
 PREVIEW = "ai.onnx.preview"
+PLACES = 256  # of a kernel that is a sum, written out
 
 
 @operator("Attention")
@@ -251,6 +252,8 @@ def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, 
     """Each channel with a kernel of its own: a sum over the few places of the kernel."""
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
+    if not isinstance(kernel, int) or kernel > PLACES:
+        raise Unsupported(f"a kernel of {kernel} places, each of which is a product; {PLACES} can be compiled")
     past = F.astype(F.zeros((batch, channels, kernel - 1), dtype=np.float32), x.dtype) if past is None else past
     extended = np.concatenate([past, x], axis=2) if kernel > 1 else x
     last = extended.shape[2] - (kernel - 1)
