@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,8 @@ from mlaot.ir.dims import assign, dim, names, substitute
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
 from mlaot.onnx.files import read
 from mlaot.onnx.importer import Importer, Refined
-from mlaot.onnx.protos import identifier
+from mlaot.onnx.protos import all_nodes, domain_of, identifier
+from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.values import Unsupported, lift, numpy_dtype, output_numbers
 from mlaot.settings import ModelSettings, Settings
 
@@ -118,12 +120,31 @@ def check(model: onnx.ModelProto) -> None:
     if not all(isinstance(text, str) for text in (*texts, *(info.name for info in infos))):  # what is no UTF-8 is bytes
         raise MlaotError("not a valid ONNX model: a name is no UTF-8")
     try:
-        onnx.checker.check_model(model)
+        with _onnxruntimes_apart(model):
+            onnx.checker.check_model(model)
     except UnicodeDecodeError:  # in what the checker says of a name
         raise MlaotError("not a valid ONNX model: a name is no UTF-8") from None
     except onnx.checker.ValidationError as error:
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise MlaotError(f"not a valid ONNX model: {line}") from None
+
+
+@contextmanager
+def _onnxruntimes_apart(model: onnx.ModelProto) -> Iterator[None]:
+    """Say for a while of operators that onnxruntime puts into ONNX's domain that they are of its own."""
+    moved = [node for node in all_nodes(model.graph) if not domain_of(node) and node.op_type in BEYOND]
+    count = len(model.opset_import)
+    domains = [node.domain for node in moved]
+    if moved and not any(o.domain == MICROSOFT for o in model.opset_import):
+        model.opset_import.add(domain=MICROSOFT, version=1)
+    try:
+        for node in moved:
+            node.domain = MICROSOFT
+        yield
+    finally:
+        del model.opset_import[count:]
+        for node, domain in zip(moved, domains, strict=True):
+            node.domain = domain
 
 
 def trace_model(

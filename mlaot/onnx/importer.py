@@ -10,7 +10,8 @@ import hashlib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import ml_dtypes
@@ -56,6 +57,7 @@ MULTIPLES = range(2, 65)  # of what an open dim is tried to be one
 MOVING = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}  # which keep the shape beside a number
+ONE_MACHINE = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # domains of layouts that a machine likes
 OWN = "mlaot"  # the domain of nodes that are functions of Python
 # Functions of other operators whose second input names classes, along the second axis of the first.
 LABELS = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
@@ -111,6 +113,13 @@ class Use:
         takes_use, defaults = parameters(function)
         attributes = {name: self.attribute(name, default) for name, default in defaults.items()}
         return function(self, *inputs, **attributes) if takes_use else function(*inputs, **attributes)
+
+    def with_attributes(self, **values: Any) -> Use:
+        """Return the use of a node that has other attributes, too; those that are None are left out."""
+        node = onnx.NodeProto()
+        node.CopyFrom(self.node)
+        node.attribute.extend([onnx.helper.make_attribute(k, v) for k, v in values.items() if v is not None])
+        return replace(self, node=node)
 
     def has(self, i: int) -> bool:
         """Tell whether somebody wants output ``i``."""
@@ -327,7 +336,9 @@ class Importer:
         body = function_body(node, opset, [proto_type(value) for value in inputs])
         if body is not None:
             return self.inline(node, body, check_labels(node, inputs) if node.op_type in LABELS else inputs)
-        if schema_of(node, opset) is None:
+        if domain_of(node) in ONE_MACHINE:
+            way_out = "onnxruntime wrote it for one machine: save the model at the level ORT_ENABLE_EXTENDED"
+        elif schema_of(node, opset) is None:
             way_out = "ONNX has none of that name: give the file a function of it"
         else:
             way_out = "export the model without it, or compute it outside"
@@ -372,6 +383,10 @@ def named_errors(node: onnx.NodeProto) -> Iterator[None]:
         raise MlaotError(message) from None
     except (TypeError, ValueError, IndexError, KeyError, ArithmeticError, np.linalg.LinAlgError) as error:
         raise MlaotError(f"{title(node)}: {' '.join(str(error).split())}") from error
+    except AttributeError as error:
+        if not isinstance(error.obj, NoneType):
+            raise
+        raise MlaotError(f"{title(node)}: an input that it needs is left out") from error
     except (MemoryError, RecursionError) as error:
         raise MlaotError(f"{title(node)}: too much for this machine ({type(error).__name__})") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,14 @@ def attribute_value(attribute: onnx.AttributeProto) -> Any:
 def inner_graphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the graphs among the attributes of a node."""
     return [g for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, and those of graphs inside of them."""
+    for node in graph.node:
+        yield node
+        for inner in inner_graphs(node):
+            yield from all_nodes(inner)
 
 
 def bind_attributes(node: onnx.NodeProto, values: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

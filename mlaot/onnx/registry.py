@@ -21,6 +21,8 @@ from typing import Any
 Function = Callable[..., Any]
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
+MICROSOFT = "com.microsoft"  # of onnxruntime
+BEYOND = ("SimplifiedLayerNormalization",)  # what onnxruntime adds to ONNX's own domain
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlaot
+from mlaot.errors import MlaotError
 
 from .tracing import assert_same, run
 
@@ -172,3 +173,11 @@ def test_shapes_of_named_dims() -> None:
     for f_, e in zip(found, [*expected, X[0] * 4], strict=True):
         np.testing.assert_array_equal(f_, e)
     assert [str(v.dtype) for v in found] == ["int64", "int64", "float32", "float64", "int32", "float32", "float32"]
+
+
+def test_a_border_of_nothing_is_refused() -> None:
+    def bordered(x: mlaot.f32[0, 3]) -> Any:  # type: ignore[valid-type]
+        return np.pad(x, 2, mode="reflect")
+
+    with pytest.raises(MlaotError, match="axis 0 has no elements"):
+        mlaot.model(bordered).trace()

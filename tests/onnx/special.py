@@ -14,6 +14,7 @@ from .special_cases import Case
 
 Array = np.ndarray[Any, Any]
 STORED = Path(__file__).parent / "special.npz"
+MICROSOFT = Path(__file__).parent / "microsoft.npz"
 TOLERANCE = {"float64": 2e-12, "float32": 8e-6, "float16": 4e-3}
 EITHER = "the sign of 0 is open"
 

@@ -16,10 +16,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mlaot.onnx.registry import ML, OPERATORS, TRAINING
+from mlaot.onnx.registry import MICROSOFT, ML, OPERATORS, TRAINING
 
 Array = np.ndarray[Any, Any]
-MICROSOFT = "com.microsoft"
 OPSET = 21
 F32, F64, F16 = np.dtype("float32"), np.dtype("float64"), np.dtype("float16")
 SIGNED = tuple(map(np.dtype, ("int8", "int16", "int32", "int64")))
@@ -143,6 +142,7 @@ def model_of(
     typed = [
         helper.make_tensor_value_info(o[0], o[1], o[2]) if isinstance(o, tuple) else onnx.ValueInfoProto(name=o)
         for o in outputs
+        if o
     ]
     graph = helper.make_graph(
         list(nodes),

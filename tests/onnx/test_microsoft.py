@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from mlaot.errors import MlaotError
 from mlaot.onnx import Backend
+from mlaot.onnx.declare import trace_model
 
 DRAW = np.random.default_rng(0)
 
@@ -101,11 +103,130 @@ FORMULAS: dict[str, tuple[dict[str, Any], tuple[Any, ...], Callable[..., Any]]] 
 }
 
 
+HEADS, GROUPS, SIZE = 4, 2, 16
+
+
+def decoder(is_shared: bool) -> Any:
+    """Attention with a cache, as the builder of language models writes it: lengths by the mask, all sizes open.
+
+    ``is_shared``: the cache has room for the longest text, and keys are written into it.
+    """
+    room = ("room", "room") if is_shared else ("past", "total")
+    width = (HEADS + 2 * GROUPS) * SIZE
+    waves = np.outer(np.arange(32), 1 / 100 ** (np.arange(SIZE // 2) / 8))
+    held = {
+        **{"one": np.array([1], np.int64), "second": np.array(1, np.int64)},
+        **{"cos": np.cos(waves).astype(np.float32), "sin": np.sin(waves).astype(np.float32)},
+    }
+    inputs = ["qkv", "", "", "keys", "values", "lengths", "longest", "cos", "sin"]
+    form = {"num_heads": HEADS, "kv_num_heads": GROUPS, "do_rotary": 1}
+    nodes = [
+        helper.make_node("ReduceSum", ["mask", "one"], ["sum"], keepdims=0),
+        helper.make_node("Sub", ["sum", "one"], ["less"]),
+        helper.make_node("Cast", ["less"], ["lengths"], to=6),
+        helper.make_node("Shape", ["mask"], ["shape"]),
+        helper.make_node("Gather", ["shape", "second"], ["size"]),
+        helper.make_node("Cast", ["size"], ["longest"], to=6),
+        helper.make_node("GroupQueryAttention", inputs, ["y", "k", "v"], domain="com.microsoft", **form),
+    ]
+    shapes = {
+        **{"qkv": ["batch", "time", width], "mask": ["batch", "total"]},
+        **{name: ["batch", GROUPS, room[0], SIZE] for name in ("keys", "values")},
+    }
+    made = {"y": ["batch", "time", HEADS * SIZE], **{n: ["batch", GROUPS, room[1], SIZE] for n in "kv"}}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, 7 if n == "mask" else 1, s) for n, s in shapes.items()],
+        [helper.make_tensor_value_info(n, 1, s) for n, s in made.items()],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return Backend.prepare(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_cache(is_shared: bool) -> None:
+    """A text read at once, one token after the other, or beside a longer one: the same answers, keys and values."""
+    compiled, rows, room = decoder(is_shared), 5, 8
+    qkv = floats(2, rows, (HEADS + 2 * GROUPS) * SIZE)
+    empty = np.zeros((2, GROUPS, room if is_shared else 0, SIZE), np.float32)
+    whole, *kept = compiled.run([qkv, np.ones((2, rows), np.int64), empty, empty])
+    cache: Any = (empty, empty)
+    for i in range(rows):
+        step, *cache = compiled.run([qkv[:, i : i + 1], np.ones((2, i + 1), np.int64), *cache])
+        np.testing.assert_allclose(step[:, 0], whole[:, i], rtol=1e-5, atol=1e-6)
+    for a, b in zip(cache, kept, strict=True):
+        assert a.shape == (2, GROUPS, room if is_shared else rows, SIZE)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    short = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int64)
+    padded = compiled.run([qkv, short, empty, empty])[0]
+    np.testing.assert_allclose(padded[0], whole[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(padded[1, :3], whole[1, :3], rtol=1e-5, atol=1e-6)
+    last = qkv[:, :1], np.ones((2, room + 1), np.int64), *cache
+    with pytest.raises(ValueError, match="the longest text must have at most room tokens" if is_shared else "expected"):
+        compiled.run(last)
+
+
+def test_layouts_of_one_machine() -> None:
+    """What onnxruntime writes for one machine is refused with the way out."""
+    model, given = node("Gelu", {}, (floats(2, 3),), 1, 1)
+    model.graph.node[0].domain, model.opset_import[1].domain = "com.microsoft.nchwc", "com.microsoft.nchwc"
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("out0", 1, [2, 3]))
+    with pytest.raises(NotImplementedError, match="save the model at the level ORT_ENABLE_EXTENDED"):
+        Backend.prepare(model).run(list(given.values()))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "inputs", "message"),
+    [
+        ("BiasAdd", {}, (floats(2, 3), floats(3)), "BiasAdd"),
+        ("FusedMatMul", {}, (floats(2, 3), None), "an input that it needs is left out"),
+        ("MultiHeadAttention", {"num_heads": 0}, (floats(1, 2, 4),) * 3, "num_heads must be positive, got 0"),
+        ("MultiHeadAttention", {"num_heads": 2}, (floats(1, 2, 4),), "it needs keys and values"),
+        (
+            "Attention",
+            {"num_heads": 2, "do_rotary": 1},
+            (floats(1, 2, 4), floats(4, 12)),
+            "it has the attribute do_rotary",
+        ),
+        ("Attention", {"num_heads": 2}, (floats(1, 2, 4), floats(4, 13)), "13 columns are not parts of"),
+        (
+            "GroupNorm",
+            {"groups": 3, "activation": 0},
+            (floats(1, 2, 2, 4), floats(4), floats(4)),
+            "4 channels are not 3",
+        ),
+        ("GatherND", {}, (floats(2, 3), np.zeros((2, 3), np.int64)), "3 indices for 2 axes"),
+        ("CausalConvWithState", {}, (floats(1, 1, 2), floats(1, 1, 300)), "a kernel of 300 places"),
+        (
+            "MoE",
+            {"k": 5},
+            (floats(2, 4), floats(2, 3), floats(3, 5, 4), None, floats(3, 4, 5)),
+            "an integer k from 0 to 3",
+        ),
+        (
+            "MatMulNBits",
+            {"K": 32, "N": 2, "bits": 3, "block_size": 32},
+            (floats(1, 32), floats(2, 1), floats(2)),
+            "of 3 bits",
+        ),
+    ],
+)
+def test_refused(op: str, attributes: dict[str, Any], inputs: Any, message: str) -> None:
+    """In one line, which names the node and what is wrong."""
+    model, _ = node(op, attributes, inputs, len(inputs), 1)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("out0", 1, [None]))
+    with pytest.raises(MlaotError, match=message) as raised:
+        trace_model(model, {})
+    assert "\n" not in str(raised.value) and "node 'out0'" in str(raised.value)
+
+
 def node(op: str, attributes: dict[str, Any], inputs: Any, count: int, outputs: int) -> tuple[Any, dict[str, Any]]:
     """A model of one node, and what a call gives it."""
     names = ["" if value is None else f"in{i}" for i, value in enumerate(inputs)]
     arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
-    given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"])}
+    given = {name: arrays[name] for name in (names[:count] if count else ["in2", "in5"]) if name}
     made = [f"out{i}" for i in range(outputs)]
     graph = helper.make_graph(
         [helper.make_node(op, names, made, domain="com.microsoft", **attributes)],

@@ -277,3 +277,36 @@ def test_a_branch_is_assumed_where_ranks_differ() -> None:
     np.testing.assert_array_equal(made.run([X[0, :2]])[0], X[0, :2])
     with pytest.raises(ValueError, match="must take the else_branch"):
         made.run([X[0, :2, :1]])
+
+
+def test_a_table_cut_to_an_open_size() -> None:
+    """A call that asks for more than the table has is refused."""
+    table = ", ".join(map(str, range(64)))
+    text = f"""
+    f (float[n] x) => (float[n] y) <float[64] table = {{{table}}}, int64[1] zero = {{0}}> {{
+        size = Shape(x) part = Slice(table, zero, size, zero) y = Add(x, part)
+    }}
+    """
+    same(text, X[0, 0, :3].copy())
+    assert Backend.prepare(model(text)).entry.extents == ("n * -1 + 64",)
+
+
+def test_a_shape_taken_apart() -> None:
+    text = """
+    f (float[a, b] x) => (float[c, d] y) <int64[2] ones = {1, 1}> {
+        shape = Shape(x) rows, columns = Split<axis = 0>(shape, ones)
+        turned = Concat<axis = 0>(columns, rows) y = Reshape(x, turned)
+    }
+    """
+    same(text, X[0])
+    same(text, X[0, :2, :5].copy())
+
+
+def test_a_triangle_whose_diagonal_is_an_open_size() -> None:
+    text = """
+    f (float[a, b] x, float[c] past) => (float[d, e] y) <int64[1] shape = {-1}> {
+        size = Shape(past) k = Squeeze(size) y = Trilu<upper = 0>(x, k)
+    }
+    """
+    for n in (0, 2):
+        same(text, X[0], np.zeros(n, np.float32))

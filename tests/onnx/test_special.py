@@ -1,7 +1,7 @@
 """Every operator on special numbers, against stored answers of onnxruntime and of the package onnx.
 
-``python -m tests.onnx.make_special`` stores them. Each model is evaluated with NumPy, and some are compiled, for the
-least and for the best instruction set of this machine: all with ``MLAOT_EVERY_SPECIAL=1``.
+``python -m tests.onnx.make_special`` and ``make_microsoft`` store them. Each model is evaluated with NumPy, and some
+are compiled, for the least and for the best instruction set of this machine: all with ``MLAOT_EVERY_SPECIAL=1``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlaot.onnx.registry import OPERATORS
 from mlaot.settings.options import Options
 
 from ..compiled import AVAILABLE, Library
-from .special import EITHER, Answer, agree, stored
+from .special import EITHER, MICROSOFT, STORED, Answer, agree, stored
 from .special_cases import Case
 
 PARTS = 2
@@ -35,7 +35,7 @@ ISAS = tuple(dict.fromkeys((AVAILABLE[0], AVAILABLE[-1])))
 
 @cache
 def answers() -> list[tuple[Case, list[Answer]]]:
-    return stored()
+    return [*stored(STORED), *stored(MICROSOFT)]
 
 
 @cache

@@ -105,6 +105,8 @@ def _mirror(skip: int) -> Any:
     def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
         kind = options.get("reflect_type", "even")
         size = x.shape[axis]
+        if size == 0:
+            raise MlaotError(f"axis {axis} has no elements, of which a border could be made")
         if size == 1 and skip:
             return _edge(x, axis, low, high, options)
         step = size - skip if isinstance(size, int) else max(low, high)

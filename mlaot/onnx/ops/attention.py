@@ -22,6 +22,7 @@ from mlaot.onnx.registry import operator
 from mlaot.onnx.values import Unsupported, as_traced, constant_value, numpy_dtype
 
 PREVIEW = "ai.onnx.preview"
+PLACES = 256  # of a kernel that is a sum, written out
 
 
 @operator("Attention")
@@ -44,7 +45,7 @@ def attention(
     if is_flat:
         if not q_num_heads or not kv_num_heads:
             raise MlaotError("inputs of three axes need q_num_heads and kv_num_heads")
-        q, k, v = _split_heads(q, q_num_heads), _split_heads(k, kv_num_heads), _split_heads(v, kv_num_heads)
+        q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
     if past_k is not None and past_v is not None:
         k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
     raw = scores(q, k, scale)
@@ -53,10 +54,10 @@ def attention(
     weights = F.astype(_softmax(_to_precision(use, biased)), raw.dtype)
     y = F.astype(attend(weights, v), kind)
     products = (raw, capped, biased, weights)[use.attribute("qk_matmul_output_mode", 0)]
-    return _merge_heads(np.transpose(y, (0, 2, 1, 3))) if is_flat else y, k, v, F.astype(products, kind)
+    return merge_heads(np.transpose(y, (0, 2, 1, 3))) if is_flat else y, k, v, F.astype(products, kind)
 
 
-def _split_heads(x: Any, heads: int) -> Any:
+def split_heads(x: Any, heads: int) -> Any:
     """Reshape [batch, time, heads * size] to [batch, heads, time, size]."""
     batch, steps, width = x.shape
     if width % heads:
@@ -64,7 +65,7 @@ def _split_heads(x: Any, heads: int) -> Any:
     return np.transpose(np.reshape(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
 
 
-def _merge_heads(x: Any) -> Any:
+def merge_heads(x: Any) -> Any:
     """Reshape [batch, time, heads, size] to [batch, time, heads * size]."""
     return np.reshape(x, (*x.shape[:2], x.shape[2] * x.shape[3]))
 
@@ -171,7 +172,7 @@ def flex_attention(use: Use, q: Any, k: Any, v: Any, *, scale: Any = None) -> An
 def rotary_embedding(
     use: Use, x: Any, cos: Any, sin: Any, positions: Any = None, *, num_heads: int = 0, interleaved: bool = False
 ) -> Any:
-    is_flat, kind = x.ndim == 3, x.dtype
+    is_flat = x.ndim == 3
     if is_flat:
         if not num_heads:
             raise MlaotError("an input of three axes needs num_heads")
@@ -179,20 +180,26 @@ def rotary_embedding(
     else:
         x = np.transpose(x, (0, 2, 1, 3))  # [batch, time, heads, size]
     turned = use.attribute("rotary_embedding_dim", 0) or x.shape[-1]
-    c, s = (wide(a if positions is None else np.take(a, positions, axis=0)) for a in (cos, sin))
-    if c.shape[-1] * 2 != turned:
-        raise MlaotError(f"caches of {c.shape[-1]} columns do not turn {turned} elements")
-    c, s = np.expand_dims(c, 2), np.expand_dims(s, 2)
+    cos, sin = (a if positions is None else np.take(a, positions, axis=0) for a in (cos, sin))
+    if cos.shape[-1] * 2 != turned:
+        raise MlaotError(f"caches of {cos.shape[-1]} columns do not turn {turned} elements")
+    y = rotate(x, cos, sin, interleaved)
+    return merge_heads(y) if is_flat else np.transpose(y, (0, 2, 1, 3))
+
+
+def rotate(x: Any, cos: Any, sin: Any, is_interleaved: bool) -> Any:
+    """Turn the first elements of [batch, time, heads, size]: as many pairs as ``cos`` [batch, time, pairs] has."""
+    turned = 2 * cos.shape[-1]
+    c, s = np.expand_dims(wide(cos), 2), np.expand_dims(wide(sin), 2)
     part, rest = wide(x[..., :turned]), x[..., turned:]
-    if interleaved:
+    if is_interleaved:
         a, b = part[..., 0::2], part[..., 1::2]
         y = np.reshape(np.stack([c * a - s * b, s * a + c * b], axis=-1), part.shape)
     else:
         a, b = part[..., : turned // 2], part[..., turned // 2 :]
         y = np.concatenate([c * a - s * b, s * a + c * b], axis=-1)
-    y = F.astype(y, kind)
-    y = np.concatenate([y, rest], axis=-1) if rest.shape[-1] else y
-    return _merge_heads(y) if is_flat else np.transpose(y, (0, 2, 1, 3))
+    y = F.astype(y, x.dtype)
+    return np.concatenate([y, rest], axis=-1) if rest.shape[-1] else y
 
 
 @operator("LinearAttention")
@@ -245,6 +252,8 @@ def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, 
     """Each channel with a kernel of its own: a sum over the few places of the kernel."""
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
+    if not isinstance(kernel, int) or kernel > PLACES:
+        raise Unsupported(f"a kernel of {kernel} places, each of which is a product; {PLACES} can be compiled")
     past = F.astype(F.zeros((batch, channels, kernel - 1), dtype=np.float32), x.dtype) if past is None else past
     extended = np.concatenate([past, x], axis=2) if kernel > 1 else x
     last = extended.shape[2] - (kernel - 1)

@@ -44,6 +44,8 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 @operator("GatherND")
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+    if not isinstance(indices.shape[-1], int) or indices.shape[-1] > x.ndim - batch_dims:
+        raise MlaotError(f"{indices.shape[-1]} indices for {x.ndim - batch_dims} axes")
     parts = [indices[..., i] for i in range(indices.shape[-1])]
     x = as_traced(x) if any_traced(*parts) else x  # NumPy asks the array alone whether it is traced
     grid = [along(F.arange(x.shape[axis]), axis, parts[0].ndim) for axis in range(batch_dims)]

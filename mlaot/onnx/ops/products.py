@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.onnx.registry import operator, operators
+from mlaot.onnx.registry import MICROSOFT, operator, operators
 from mlaot.onnx.values import Unsupported, require_constant
 
 operators({"MatMul": np.matmul})
@@ -51,7 +51,7 @@ def det(x: Any) -> Any:
     return sign * det(below)
 
 
-@operator("Solve", domain="com.microsoft")
+@operator("Solve", domain=MICROSOFT)
 def solve(a: Any, b: Any) -> Any:
     """Of a matrix that is known, by its inverse."""
     return np.linalg.inv(require_constant(a, "the matrix")) @ b

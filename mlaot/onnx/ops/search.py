@@ -76,7 +76,7 @@ def compress(use: Use, x: Any, condition: Any, *, axis: Any = None) -> Any:
 @operator("Unique")
 def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     if is_constant(x):
-        return _constant_unique(np.asarray(constant_value(x)), axis, sorted)
+        return constant_unique(np.asarray(constant_value(x)), axis, sorted)
     rows = _flat(x) if axis is None else np.moveaxis(x, axis, 0)
     sizes = {i: 0 for i in (1, 3) if use.has(i)} | ({0: 0 if axis is None else axis % x.ndim} if use.has(0) else {})
     count = rows.shape[0]
@@ -90,7 +90,7 @@ def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     return values if axis is None else np.moveaxis(values, 0, axis), first_ones, inverse, counts
 
 
-def _constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
+def constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
     values, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )

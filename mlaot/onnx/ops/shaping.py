@@ -198,8 +198,10 @@ def concat(use: Use, *values: Any, axis: int = 1) -> Any:
     return np.concatenate(parts, axis=axis)
 
 
-@operator("Split")
+@operator("Split", symbolic=True)
 def split(use: Use, x: Any, sizes: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+    sizes = lift(sizes)
+
     def parts() -> list[Any]:
         return [assumed.declared_shape(use, SIZES, i)[axis] for i in range(len(use.node.output))]
 
@@ -234,7 +236,8 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
         if step == 0:
             raise MlaotError("a step is 0")
         index[axis] = _slice(x.shape[axis], first, last, step)
-    return x[tuple(index)]
+    is_open = any(isinstance(end, Expr) for cut in index for end in (cut.start, cut.stop))
+    return as_traced(x)[tuple(index)] if is_open and not is_symbolic(x) else x[tuple(index)]
 
 
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
@@ -349,7 +352,7 @@ def eye_like(x: Any, *, dtype: Any = None, k: int = 0) -> Any:
 def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
     if k is not None and constant_value(k) is None:
         rows, columns = x.shape[-2:]
-        diagonals = np.arange(columns).reshape(1, -1) - np.arange(rows).reshape(-1, 1)
+        diagonals = F.arange(columns) - np.expand_dims(F.arange(rows), 1)
         kept = diagonals >= np.reshape(k, ()) if upper else diagonals <= np.reshape(k, ())
         return np.where(kept, x, np.zeros((), x.dtype))
     diagonal = 0 if k is None else max(min(int(integers(k, "the diagonal")[0]), FAR), -FAR)

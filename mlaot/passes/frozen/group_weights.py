@@ -39,7 +39,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import Graph, Node, Type
 from mlaot.ir.module import Module, gradient_of
-from mlaot.ir.types import bf16, f32, i8, i16, i32, round_bf16
+from mlaot.ir.types import bf16, f32, i32, round_bf16
 from mlaot.nest.expressions import WORD
 from mlaot.ops import bits as bit
 from mlaot.ops import elementwise as ew
@@ -48,6 +48,7 @@ from mlaot.ops import quantized as q8
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.base import Array, fill
+from mlaot.ops.grouped import grouped_product
 from mlaot.ops.kinds import is_free
 from mlaot.ops.nests.gathers import field_flips, field_ups
 from mlaot.passes.base import pass_over
@@ -55,7 +56,6 @@ from mlaot.passes.frozen.freeze import IsFixed, add_weight, check_frozen, fixed_
 from mlaot.schedule.tuning import GROUP_WEIGHTS, GROUPED_COLUMNS, GROUPED_ELEMENTS, PADDING_GROWTH
 
 BITS = {"int8": 8, "int4": 4}
-NUMBERS = {8: i16, 4: i8}  # of the other operand, by the bits of a weight
 TINY = np.finfo(np.float32).tiny
 
 
@@ -97,7 +97,8 @@ def group_weights(module: Module) -> None:
         for (node, (x, w)), value in zip(layers.items(), values, strict=True):
             if np.isfinite(value).all():
                 groups = _group(module, value, BITS[dtype])
-                graph.forward(node, _product(x, groups))
+                words, scales = groups.inputs(graph)
+                graph.forward(node, grouped_product(x, words, scales, groups.bits))
                 root, is_turned = _root(w)
                 if root.op is st.input_:
                     grouped[root.attrs["name"]] = replace(groups, is_turned=is_turned)
@@ -179,27 +180,6 @@ def _group(module: Module, value: Array, bits: int) -> Grouped:
     return Grouped(name, words.shape, scale_name, len(value), bits)
 
 
-def _product(x: Node, groups: Grouped) -> Node:
-    """Compute a dense layer with weights of few bits."""
-    bits, fields, dtype = groups.bits, WORD // groups.bits, NUMBERS[groups.bits]
-    levels = np.iinfo(dtype.numpy).max
-    weights, scale = groups.inputs(x.graph)
-    grouped = _in_groups(x, groups.shape[0])
-    last = grouped.type.rank - 1
-    largest = red.max_(ew.abs_(grouped), axes=(last,))
-    inverse = st.broadcast(
-        ew.div(fill(largest, levels, largest.type), largest), shape=grouped.type.shape, axes=tuple(range(last))
-    )
-    numbers = q8.quantize(ew.mul(grouped, inverse), dtype=dtype)
-    row_scale = ew.mul(largest, fill(largest, 1 / levels, largest.type))
-    shape = (*grouped.type.shape[:-1], GROUP_WEIGHTS // fields, fields)
-    starts = []
-    if bits == 4:
-        total = red.sum_(ew.cast(numbers, dtype=i32), axes=(last,))
-        starts.append(ew.mul(total, fill(total, -8, total.type)))
-    return q8.contract_groups(st.reshape(numbers, shape=shape), weights, scale, row_scale, *starts, bits=bits)
-
-
 def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bits: int) -> None:
     """Read the rows of tables from groups: those of products with the same weight, where there are such."""
     is_fixed = fixed_by(module)
@@ -252,13 +232,3 @@ def _ungroup(graph: Graph, groups: Grouped) -> Node:
     numbers = bit.right_shift(bit.left_shift(fields, ups), fill(fields, WORD - bits, fields.type))
     values = ew.mul(ew.cast(numbers, dtype=f32), st.broadcast(scale, shape=shape, axes=(0, 3)))
     return st.part(st.reshape(values, shape=(count * GROUP_WEIGHTS, columns)), 0, 0, groups.rows)
-
-
-def _in_groups(x: Node, groups: int) -> Node:
-    """Split the last axis of a value into groups; zeros fill up the last one."""
-    shape, rank = x.type.shape, x.type.rank
-    assert isinstance(shape[-1], int), f"bug in mlaot: {x} is multiplied with weights"
-    rest, none = groups * GROUP_WEIGHTS - shape[-1], (0,) * rank
-    if rest:
-        x = st.pad(x, x.graph.constant(0.0, f32), low=none, high=(*none[1:], rest), interior=none)
-    return st.reshape(x, shape=(*shape[:-1], groups, GROUP_WEIGHTS))
