@@ -47,7 +47,7 @@ FAMILIES = (
 )  # importing them fills ``RULES``
 LABELS = ("LabelBinarizer", "LabelEncoder")
 DOCS = {
-    "predict": "What scikit-learn's predict gives; of classes that are strings, the place in info()['classes'].",
+    "predict": "What scikit-learn's predict gives; of classes that are no numbers or strings, the place in info().",
     "predict_proba": "What scikit-learn's predict_proba gives: a column for each of info()['classes'].",
 }
 
@@ -277,13 +277,18 @@ def _trace(
         inputs = {}
         for name, column in columns.items():
             shape = (batch, column.features) if column.features else (batch,)
-            rows = graph.input(port_name(name), Type(column.dtype, shape), converts=True)  # as scikit-learn does
+            notes = {"strings": column.texts} if column.texts else {"converts": True}  # as scikit-learn does
+            rows = graph.input(port_name(name), Type(column.dtype, shape), **notes)
             inputs[name] = Tensor(rows)
         results = results_of(estimator, columns, inputs)
+        labels: dict[tuple[str, str], tuple[str, ...]] = {}
         for name, values in results.items():
             for i, value in enumerate(values):
-                port = name if len(values) == 1 else f"{name}_{i}"
-                graph.outputs[port] = as_node(_result(estimator, value, outside))
+                port, own = (name, "out") if len(values) == 1 else (f"{name}_{i}", f"out{i}")
+                if isinstance(value, Strings):
+                    value = _of_classes(estimator, value)
+                    labels["forward", port] = labels[name, own] = tuple(map(str, value.table))
+                graph.outputs[port] = as_node(_result(value, outside))
     ports, entries = iter(graph.outputs), {}
     for name, values in results.items():
         entries[name] = _entry(graph, name, [next(ports) for _ in values])
@@ -299,6 +304,7 @@ def _trace(
         docs={name: DOCS.get(name, f"What scikit-learn's {name} gives.") for name in results},
         file_names={port_name(name): name for name in columns} | {port: port for port in graph.outputs},
         info=info,
+        labels=labels,
     )
 
 
@@ -358,11 +364,20 @@ def _vector(estimator: Any, method: str, value: Any) -> Any:
     return value
 
 
-def _result(estimator: Any, value: Any, outside: DType) -> Any:
-    """Bring a value into the dtype that a module gives; strings as places in ``classes_``."""
+def _of_classes(estimator: Any, value: Strings) -> Strings:
+    """Return strings as those of ``classes_``, in the same order."""
+    classes = estimator.classes_.tolist()
+    if value.table.tolist() == classes:
+        return value
+    places = {label: i for i, label in enumerate(classes)}
+    table = np.array([places.get(str(label), -1) for label in value.table], np.int64)
+    return Strings(take(table, value.index), np.array(classes, np.str_))
+
+
+def _result(value: Any, outside: DType) -> Any:
+    """Bring a value into the dtype that a module gives; strings as their places."""
     if isinstance(value, Strings):
-        places = {label: i for i, label in enumerate(estimator.classes_.tolist())}
-        value = take(np.array([places.get(str(label), -1) for label in value.table], np.int64), value.index)
+        return astype(value.index, i64)
     return astype(value, outside) if value.dtype.kind == "f" else value
 
 

@@ -223,6 +223,30 @@ def test_columns() -> None:
     np.testing.assert_array_equal(reference(given)["predict"], fitted.predict(frame))
 
 
+@pytest.mark.parametrize("kind", ["compiled", "plain"])
+def test_strings_in_and_out(kind: str, tmp_path: Path) -> None:
+    """What an encoder does not know is none of its categories; classes come back as they are."""
+    from sklearn.compose import ColumnTransformer
+
+    rng = np.random.default_rng(2)
+    ports, ages = rng.choice(["Cork", "Hull", "Åbo"], 60), rng.normal(size=60)
+    rows = np.array([ports, ages], object).T
+    encoder = ColumnTransformer([("o", OneHotEncoder(handle_unknown="ignore"), [0])], remainder="passthrough")
+    wanted = np.where(ages + (ports == "Hull") > 0.3, "größer", "kleiner")
+    fitted = make_pipeline(encoder, LogisticRegression()).fit(rows, wanted)
+    declared = mlaot.sklearn.load(fitted, {"port": ports, "age": ages})
+    if kind == "compiled":
+        nn = projects.load(projects.build_module(declared, "columns", tmp_path, ("base",)))
+    else:
+        nn = projects.plain_module(declared, "columns", tmp_path)
+    rows[:2, 0] = ["elsewhere", ""]
+    assert nn.predict(rows[:, 0], ages) == nn.predict(rows[:, 0].tolist(), ages) == fitted.predict(rows).tolist()
+    np.testing.assert_allclose(np.asarray(nn.predict_proba(rows[:, 0], ages)), fitted.predict_proba(rows), rtol=1e-9)
+    assert nn.predict("Hull", 0.1) == "größer"
+    feed = dict(zip((port.name for port in nn.get_inputs()), (rows[:3, 0], ages[:3]), strict=True))
+    assert list(nn.run(["predict"], feed)[0]) == fitted.predict(rows[:3]).tolist()
+
+
 def test_arrays_of_other_numbers(tmp_path: Path) -> None:
     """A compiled pipeline takes what scikit-learn takes for it: other floats, integers, frames; and lists."""
     fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
