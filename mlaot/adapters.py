@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from math import isfinite, sqrt
 from typing import Any
 from zlib import crc32
@@ -14,6 +15,7 @@ import numpy as np
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.frontend.trace.declaration import Arrays, Declaration, Traced
 from mlaot.ir import Graph, Type
+from mlaot.ir.module import BASE
 from mlaot.ops import structure as st
 from mlaot.ops.indexing import gather
 from mlaot.optim import Optimizer
@@ -80,7 +82,17 @@ def _adapt(traced: Traced, rank: int, scale: float, targets: Sequence[str] | Non
         parameters=adapters,
         constants=traced.parameters,
         optimizer=traced.optimizer.of(adapters) if isinstance(traced.optimizer, Optimizer) else traced.optimizer,
+        info={**traced.info, BASE: _digest(traced.parameters)},
     )
+
+
+def _digest(weights: Arrays) -> str:
+    """Return a digest of the weights beside which adapters are trained, however a module stores them."""
+    digest = sha256()
+    for name, array in sorted(weights.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]
 
 
 def _find_targets(traced: Traced, graphs: Sequence[Graph]) -> dict[str, _Target]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import mlaot
@@ -295,6 +296,24 @@ def test_files_have_adapters_and_what_training_learns_besides(compiled: ModuleTy
     save_file({"inner.weight": np.zeros((24, 24), np.float32)}, file)
     with pytest.raises(ValueError, match=r"expected a tensor .*lora_A.weight, got a file without it"):
         fresh.load(file)
+
+
+def test_a_file_names_the_weights_beside_which_it_was_trained(
+    compiled: ModuleType, plain: ModuleType, tmp_path: Path
+) -> None:
+    """Adapters of another base would load, and give nonsense; those that name none are taken."""
+    file = tmp_path / "adapters.safetensors"
+    compiled.Model().save(file)
+    with safe_open(file, "numpy") as opened:
+        metadata = opened.metadata()
+    assert metadata == {"base": compiled.info()["base"]} and len(metadata["base"]) == 32
+    for module in (compiled, plain):
+        assert module.info()["base"] == metadata["base"]
+        save_file(load_file(file), tmp_path / "nameless.safetensors")
+        module.Model().load(tmp_path / "nameless.safetensors")
+        save_file(load_file(file), tmp_path / "other.safetensors", {"base": "0" * 32})
+        with pytest.raises(ValueError, match=r"other.safetensors: these adapters were trained beside other weights"):
+            module.Model().load(tmp_path / "other.safetensors")
 
 
 def test_outputs_are_those_of_the_base_before_training(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from mlaot.binding.fit import Fit, make_fit
 from mlaot.binding.interface import attributes, check
 from mlaot.binding.methods import Method, gives_numbers, is_scalar, methods, model_doc
 from mlaot.binding.state import (
+    base_of,
     flat_region,
     has_gradients,
     in_file,
@@ -224,9 +225,9 @@ def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
         result["_STATE_BYTES"] = whole_lines(module.state_bytes)
     if module.slots:
         files = in_file(module)
-        result["_TENSORS"] = repr(tensors_head(saved(module)))
-        result["_FILE_TENSORS"] = "_TENSORS" if files == saved(module) else repr(tensors_head(files))
-        result |= {"_NEEDED_SLOTS": needed(module), "_FILE_SLOTS": len(files)}
+        result["_TENSORS"] = repr(tensors_head(saved(module), base_of(module)))
+        result["_FILE_TENSORS"] = "_TENSORS" if files == saved(module) else repr(tensors_head(files, base_of(module)))
+        result |= {"_NEEDED_SLOTS": needed(module), "_FILE_SLOTS": len(files), "_BASE": repr(base_of(module))}
     if has_gradients(module):
         region = flat_region(module)
         dtype = str(region["dtype"]).lower()

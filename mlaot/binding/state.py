@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from mlaot.binding.literals import c_dtype, c_text
+from mlaot.ir.module import BASE
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import ExtensionModule, Slot
 
@@ -84,9 +85,12 @@ def slot_row(slot: Slot) -> str:
     )
 
 
-def tensors_head(slots: Iterable[Slot]) -> str:
-    """The JSON head of a safetensors file, padded so that the data start on a multiple of 8."""
-    head: dict[str, object] = {}
+def tensors_head(slots: Iterable[Slot], base: str = "") -> str:
+    """The JSON head of a safetensors file, padded so that the data start on a multiple of 8.
+
+    ``base``: the digest of the weights beside which what it holds was trained.
+    """
+    head: dict[str, object] = {"__metadata__": {BASE: base}} if base else {}
     at = 0
     for slot in slots:
         end = at + prod(slot.shape) * DTYPES[slot.dtype].itemsize
@@ -94,6 +98,11 @@ def tensors_head(slots: Iterable[Slot]) -> str:
         at = end
     text = json.dumps(head, separators=(",", ":"))
     return text.ljust((len(text) + 7) // 8 * 8)
+
+
+def base_of(module: ExtensionModule) -> str:
+    """The digest of the weights beside which a module trains adapters; nothing where it has none."""
+    return str(module.info.get(BASE, ""))
 
 
 def scalar_offsets(module: ExtensionModule) -> list[int]:

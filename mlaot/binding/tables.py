@@ -14,6 +14,7 @@ from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
 from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, port_text, type_text
 from mlaot.binding.shared import fits_limits, shared_defines
 from mlaot.binding.state import (
+    base_of,
     flat_region,
     has_gradients,
     in_file,
@@ -71,7 +72,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
     extents = Extents(served)
     needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
     own = features(module, fit, served, weights) | sizes(module, fit, extents, needs.values())
-    runtime = module.options.runtime if fits_limits(own) else ""
+    runtime, base = module.options.runtime if fits_limits(own) else "", base_of(module)
     return {
         "runtime": runtime,
         "dims": list(map(dim_name, extents.dims)),
@@ -95,8 +96,8 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "info": c_lines(json.dumps(describe(module))),
         "golden": golden_rows(module, extents.dims),
         "slots": [slot_row(slot) for slot in saved(module)],
-        "tensors": c_lines(tensors_head(saved(module))) if module.slots else (),
-        "file_tensors": () if in_file(module) == saved(module) else c_lines(tensors_head(in_file(module))),
+        "tensors": c_lines(tensors_head(saved(module), base)) if module.slots else (),
+        "file_tensors": () if in_file(module) == saved(module) else c_lines(tensors_head(in_file(module), base)),
         "fit_table": fit_table(fit, extents),
         "text_table": text_table(module, extents.dims),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
@@ -228,6 +229,7 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
         "state_bytes": module.state_bytes,
         "initial_at": initial_at,
         "initial_bytes": len(module.initial),
+        **({"base": f'"{base_of(module)}"'} if base_of(module) else {}),
         "is_split": str(any(entry.name == "accumulate" and entry.split for entry in module.entries)).lower(),
     }
     if has_gradients(module):

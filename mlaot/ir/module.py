@@ -162,6 +162,7 @@ TEXTS = dim("texts")  # how many these are
 SEEN = "seen"  # the dim of the entry that reads texts which no input has: how much of a text a call sees
 INTERMEDIATES = "intermediates"  # the entry that gives what the model has tapped
 RANDOM = "random"  # the slot of what random numbers are drawn from
+BASE = "base"  # in the info: the digest of the weights beside which adapters are trained
 OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 

@@ -284,8 +284,9 @@ static void refuse_head(PyObject *where)
     release(traceback);
 }
 
-// Texts by names, which say what they like.
-static int check_metadata(PyObject *where, PyObject *head)
+// Texts by names, which say what they like, but for the weights beside which adapters were trained: a file that names
+// others would load, and give nonsense.
+static int check_metadata(const Table *table, PyObject *where, PyObject *head)
 {
     PyObject *metadata = dict_get(head, "__metadata__"), *key, *value;
     Py_ssize_t at = 0;
@@ -296,11 +297,16 @@ static int check_metadata(PyObject *where, PyObject *head)
     if (!right) {
         PyErr_Format(PyExc_ValueError, "%U: __metadata__: expected texts by name, got %.200R", where, metadata);
     }
+    PyObject *base = right && metadata != NULL && table->base != NULL ? dict_get(metadata, "base") : NULL;
+    if (base != NULL && PyUnicode_CompareWithASCIIString(base, table->base) != 0) {
+        PyErr_Format(PyExc_ValueError, "%U: these adapters were trained beside other weights than this module has",
+                     where);
+    }
     return PyErr_Occurred() != NULL ? -1 : 0;
 }
 
 // Parse the JSON head of a safetensors file; `data` is where the tensors start.
-static PyObject *parse_head(PyObject *where, PyObject *bytes, ptrdiff_t *data)
+static PyObject *parse_head(const Table *table, PyObject *where, PyObject *bytes, ptrdiff_t *data)
 {
     const unsigned char *text = (const unsigned char *)PyBytes_AsString(bytes);
     const Py_ssize_t size = text == NULL ? -1 : PyBytes_Size(bytes);
@@ -327,7 +333,7 @@ static PyObject *parse_head(PyObject *where, PyObject *bytes, ptrdiff_t *data)
     if (!is_dict(parsed)) {
         PyErr_Format(PyExc_ValueError, "%U: not a safetensors file: its head is no JSON object", where);
     }
-    if (PyErr_Occurred() != NULL || check_metadata(where, parsed) < 0) {
+    if (PyErr_Occurred() != NULL || check_metadata(table, where, parsed) < 0) {
         Py_DecRef(parsed);
         return NULL;
     }
@@ -486,7 +492,7 @@ SELDOM static PyObject *unpack_tensors(PyObject *self, PyObject *where, PyObject
     Model *model = PY_BODY(self);
     const Table *table = TABLE_OF(model);
     ptrdiff_t data = 0, *begin = PyMem_Malloc((size_t)table->slot_count * sizeof *begin);
-    PyObject *head = begin == NULL ? PyErr_NoMemory() : parse_head(where, bytes, &data);
+    PyObject *head = begin == NULL ? PyErr_NoMemory() : parse_head(table, where, bytes, &data);
     if (head == NULL || check_tensors(table, where, head, PyBytes_Size(bytes) - data, begin) < 0) {
         PyMem_Free(begin);
         release(head);

@@ -185,6 +185,7 @@ typedef struct {
     int needed_slots, file_slots;  // how many slots, the first, a file must have, and one of save() has
     const char *file_tensors;      // the head of the latter
     ptrdiff_t file_tensors_bytes;
+    const char *base;  // the digest of the weights beside which adapters are trained; or NULL
     ptrdiff_t tensors_bytes, state_bytes, initial_at, initial_bytes;  // where in the weights the state's start lies
     int flat_dtype;  // of the parameters and the gradients, each without gaps; no gradients: a count of 0
     ptrdiff_t flat_count, parameters_at, gradients_at;
