@@ -348,9 +348,9 @@ static int64_t append_prompt(Model *model, const char *function, const char *nam
         PyErr_Format(PyExc_ValueError, "%s: %s: the text has %lld of %zd tokens, so that these %zd do not fit",
                      function, name, (long long)length, text->context, prompt->count);
     } else if (!fits) {
-        PyErr_Format(PyExc_ValueError, "%s: %s: with its %zd tokens the text has %lld of %zd, so that max_tokens can be"
-                     " at most %lld, got %lld", function, name, prompt->count, (long long)(length + prompt->count),
-                     text->context, (long long)(room - prompt->count), (long long)more);
+        PyErr_Format(PyExc_ValueError, "%s: %s: with it the text has %lld of %zd tokens, so that max_tokens can be at"
+                     " most %lld, got %lld", function, name, (long long)(length + prompt->count), text->context,
+                     (long long)(room - prompt->count), (long long)more);
     } else {
         PyErr_Format(PyExc_ValueError, "%s: %s: expected at least one token, since the text has none", function, name);
     }

@@ -264,7 +264,7 @@ def test_a_text_that_slides(build: Build) -> None:
     [
         (
             {"max_tokens": 9},
-            r"prompt: with its 2 tokens the text has 2 of 10, so that max_tokens can be at most 8, got 9",
+            r"prompt: with it the text has 2 of 10 tokens, so that max_tokens can be at most 8, got 9",
         ),
         ({"prompt": [0] * 11}, "prompt: the text has 0 of 10 tokens, so that these 11 do not fit"),
         ({"prompt": []}, "prompt: expected at least one token"),
