@@ -7,6 +7,5 @@ from wines import nn
 
 lines = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
 rows = [[float(number) for number in line.split(",")] for line in lines]
-cultivars = nn.info()["classes"]
-for index, shares in zip(nn.predict(rows), nn.predict_proba(rows), strict=True):
-    print(f"{cultivars[int(index)]}  {shares[int(index)]:.3f}")
+for cultivar, shares in zip(nn.predict(rows), nn.predict_proba(rows), strict=True):
+    print(f"{cultivar}  {max(shares):.3f}")
