@@ -46,7 +46,8 @@ def replay_file(name: str, library: Path, origin: str) -> dict[str, float]:
     process = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if process.returncode:
         error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]
-        raise MlaotError(f"{name}, {origin}, does not give the model's answers: {error[0]}")
+        what = f"{name}, {origin}, does not give the model's answers: {error[0]}"
+        raise MlaotError(f"{what}; if the model amplifies rounding, the key `unchecked` takes that as the reason")
     shares: dict[str, float] = json.loads(process.stdout)
     if shares:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())

@@ -52,7 +52,8 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
         print(f"mlaot: {line}", flush=True)
     if graphs.generation is not None:
         print(f"mlaot: {text_report(program.module, graphs.generation)}", flush=True)
-    return replace(program, module=replace(program.module, golden=vectors))
+    info = program.module.info | ({"unchecked": reason} if reason else {})
+    return replace(program, module=replace(program.module, golden=vectors, info=info))
 
 
 def text_report(module: ExtensionModule, generation: Generation) -> str:

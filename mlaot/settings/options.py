@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlaot.schedule.machine import MACHINES
-from mlaot.settings.keys import choice, flag
+from mlaot.settings.keys import choice, flag, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,14 @@ class Options:
         default="",
         otherwise="in the model's own dtype",
         example="int8",
+    )
+    unchecked: str = key(
+        "why the module has no golden vectors to be checked by: for a model that amplifies rounding beyond their"
+        " bounds; `info()` tells it",
+        default="",
+        otherwise="it has some",
+        expected="a reason",
+        example="its steps amplify rounding",
     )
     isas: tuple[str, ...] = tuple(MACHINES)
     threads: int = 1

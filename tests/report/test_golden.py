@@ -155,8 +155,21 @@ def long(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
     ],
 )
 def test_functions_without(function: Any, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module.golden == ()
+    module = compile_model(mlaot.model(function), "nn", Options(isas=("base",)), golden=True).module
+    assert module.golden == () and module.info["unchecked"] == f"forward {reason}"
     assert capsys.readouterr().out == f"mlaot: nn has no golden vectors: forward {reason}\n"
+
+
+def doubled(x: mlaot.f32[WIDTH]) -> Any:
+    return 2 * x
+
+
+def test_a_model_that_shall_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The user's reason stands where a generated one would."""
+    options = Options(isas=("base",), unchecked="its steps amplify rounding")
+    module = compile_model(mlaot.model(doubled), "nn", options, golden=True).module
+    assert module.golden == () and module.info["unchecked"] == "its steps amplify rounding"
+    assert capsys.readouterr().out == "mlaot: nn has no golden vectors: its steps amplify rounding\n"
 
 
 @pytest.mark.parametrize(("operations", "evaluations"), [(10**9, 5), (20, 4), (1, 1)])
