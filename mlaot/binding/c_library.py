@@ -217,8 +217,15 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
         *(f"{line}." for a in arrays for line in range_lines(replace(a.port, name=a.name))),
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
         *(f"{new}: {old} in Python." for old, new in rename_dims if old != new),
-        *(f"{a.name}: places of strings, {len(a.port.strings)} for an unknown one." for a in arrays if a.port.strings),
+        *(f"{a.name}: places of strings, {unknown(a.port)}." for a in arrays if a.port.strings),
     ]
+
+
+def unknown(port: Port) -> str:
+    """Where strings are that a model does not know."""
+    return (
+        f"from {len(port.strings)} on for unknown ones" if port.further else f"{len(port.strings)} for an unknown one"
+    )
 
 
 def array_fits(array: Array) -> str:

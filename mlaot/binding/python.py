@@ -197,6 +197,7 @@ def port_text(port: Port) -> str:
     more = [f"default={float(port.default)!r}"] if port.default is not None else []
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
+    more += ["further=True"] if port.further else []
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
     return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"

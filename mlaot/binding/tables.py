@@ -62,8 +62,13 @@ def session(module: ExtensionModule) -> dict[str, object]:
 def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
     return json.dumps(
-        [{"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports]
+        [{"name": names[p.name], "shape": list(p.shape), "type": f"tensor({onnx_name(p)})"} for p in ports]
     )
+
+
+def onnx_name(port: Port) -> str:
+    """ONNX's name of what callers see in a port."""
+    return "string" if port.strings else ONNX_NAMES[port.dtype]
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
@@ -411,6 +416,7 @@ def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[
     converts = ", .converts = true" if port.converts else ""
     kind = f".dtype = {c_dtype(port.dtype)}, .rank = {len(port.shape)}, .shape = {{{shape}}}"
     table = f", .strings = &STRINGS_{strings.index(port.strings)}" if port.strings else ""
+    table += ", .further = true" if port.further else ""
     return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{ranges}}}'
 
 

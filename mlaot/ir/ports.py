@@ -25,7 +25,8 @@ class Port:
 
     ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
-    are; what is none of them has the place behind the last.
+    are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
+    there on, equal ones the same in a call, and outputs give them back.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Port:
     converts: bool = False
     ranges: tuple[IndexRange, ...] = ()
     strings: tuple[str, ...] = ()
+    further: bool = False
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mlaot.binding.extents import Extents
+from mlaot.binding.extents import Extents, shown
 from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
 from mlaot.ir import DTYPES
@@ -84,6 +84,8 @@ class CompiledModel:
         self.inputs, self.outputs = _dtypes(graph.input, shapes), _dtypes(graph.output, ports)
         self.module, self.ports = program.module, [ports[info.name] for info in graph.output]
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
+        self.extents = Extents(self.module)
+        self.count = next((len(port.strings) for port in self.entry.inputs if port.strings), 0)  # of known strings
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         command, isa = compiler(program.module.words)
@@ -99,8 +101,13 @@ class CompiledModel:
         """Return the outputs for ``inputs``, which are only read."""
         if len(inputs) != len(self.entry.inputs):
             raise ValueError(f"expected {len(self.entry.inputs)} inputs, got {len(inputs)}")
-        arrays = [self._checked(port, np.asarray(x)) for port, x in zip(self.entry.inputs, inputs, strict=True)]
+        known: dict[str, int] = {}
+        arrays = [self._checked(port, np.asarray(x), known) for port, x in zip(self.entry.inputs, inputs, strict=True)]
         sizes = self._sizes(arrays)
+        for bound in self.extents.bounds(self.entry):
+            extent = self.extents.all[bound.extent]
+            if (value := int(substitute(extent, sizes))) < bound.least:
+                raise ValueError(f"expected {shown(extent)} of at least {bound.least}, got {value}")
 
         def shape(port: Port) -> tuple[int, ...]:
             return tuple(int(substitute(parse(extent), sizes)) for extent in port.shape)
@@ -120,14 +127,23 @@ class CompiledModel:
         if self.entry.refusals and (refused := int(outputs[-1])):
             raise ValueError(self.entry.refusals[refused - 1])
         pairs = zip(self.entry.outputs, outputs, strict=False)
-        results = {port.name: to_ml_dtype(array, self.outputs.get(port.name)) for port, array in pairs}
+        further = list(known)[self.count :]
+        results = {port.name: self._result(port, array, further) for port, array in pairs}
         return tuple(_outputs(port, results) for port in self.ports)
 
-    def _checked(self, port: Port, array: Array) -> Array:
-        """Check the dtype and the rank of an input, and lay it out as the C takes it."""
+    def _result(self, port: Port, array: Array, texts: list[str]) -> Array:
+        """Return an output as the file has it; its strings may be further ones, ``texts``."""
+        if not port.strings:
+            return to_ml_dtype(array, self.outputs.get(port.name))  # type: ignore[no-any-return]
+        return np.asarray(np.array([*port.strings, *texts], object)[array], object)
+
+    def _checked(self, port: Port, array: Array, known: dict[str, int]) -> Array:
+        """Check the dtype and the rank of an input, and lay it out as the C takes it; ``known``: places of strings."""
         dtype = self.inputs.get(port.name)
-        if dtype is None or array.dtype != dtype:
-            raise TypeError(f"{port.name}: expected {dtype}, got {array.dtype}")
+        if port.strings and array.dtype.kind in "OU":
+            array = _places(port, array, known)
+        elif dtype is None or array.dtype != dtype or port.strings:
+            raise TypeError(f"{port.name}: expected {'strings' if port.strings else dtype}, got {array.dtype}")
         if array.ndim != len(port.shape):
             raise ValueError(f"{port.name}: expected {len(port.shape)} axes, got {array.ndim}")
         return np.asarray(from_ml_dtype(array), order="C")
@@ -140,7 +156,7 @@ class CompiledModel:
             for length, name in zip(array.shape, map(str, port.shape), strict=True):
                 if name in self.module.dims and sizes.setdefault(name, length) != length:
                     raise ValueError(f"{port.name}: {name} is {sizes[name]}, got {length}")
-        for step in Extents(self.module).solves(self.entry):
+        for step in self.extents.solves(self.entry):
             if step.dim >= 0:  # an extent that is linear in a dim which is not known yet
                 name, extent = self.module.dims[step.dim], parse(ports[step.input].shape[step.axis])
                 none, one = (substitute(extent, sizes | {name: size}) for size in (0, 1))
@@ -182,6 +198,16 @@ def _flatten(values: Sequence[Any]) -> list[Any]:
     """Return the arrays in ``values``."""
     parts = ([] if v is None else _flatten(v) if isinstance(v, list) else [v] for v in values)
     return [array for part in parts for array in part]
+
+
+def _places(port: Port, array: Array, known: dict[str, int]) -> Array:
+    """Return the places of strings; those that are not known get further ones, which all inputs of a call share."""
+    if not known:
+        known.update((text, place) for place, text in enumerate(port.strings))
+    texts = array.ravel().tolist()
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"{port.name}: expected strings, got {next(t for t in texts if not isinstance(t, str))!r:.40}")
+    return np.array([known.setdefault(text, len(known)) for text in texts], np.int64).reshape(array.shape)
 
 
 def _outputs(port: Any, arrays: dict[str, Array]) -> Any:

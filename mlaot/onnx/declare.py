@@ -15,22 +15,27 @@ from typing import Any
 import numpy as np
 import onnx
 
+import mlaot.frontend.numpy as F
 import mlaot.onnx.ops  # noqa: F401  fills the registry
 from mlaot.errors import MlaotError
 from mlaot.frontend.trace.context import Trace, tracing
 from mlaot.frontend.trace.declaration import Arrays, Declaration, Reference, Traced
+from mlaot.frontend.trace.model import LabelsOf
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import assign, dim, names, substitute
+from mlaot.ir.types import i64
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
 from mlaot.onnx.files import read
-from mlaot.onnx.importer import Importer, Refined
+from mlaot.onnx.importer import Importer
 from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
-from mlaot.onnx.values import Unsupported, lift, numpy_dtype, output_numbers
+from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
+from mlaot.onnx.values import Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
 from mlaot.settings import ModelSettings, Settings
 
+STRING = onnx.TensorProto.STRING
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
@@ -86,9 +91,10 @@ def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def references(model: onnx.ModelProto) -> dict[str, Reference]:
     """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
 
-    Nobody for models of sequences, which a module takes apart.
+    Nobody for models of sequences, which a module takes apart, and of strings, of which it has the places.
     """
-    if any(info.type.WhichOneof("value") != "tensor_type" for info in (*model.graph.input, *model.graph.output)):
+    types = [info.type for info in (*model.graph.input, *model.graph.output)]
+    if any(t.WhichOneof("value") != "tensor_type" or t.tensor_type.elem_type == STRING for t in types):
         return {}
 
     def run(compute: Callable[[dict[str, Any]], Any], arrays: Arrays) -> Arrays:
@@ -155,13 +161,15 @@ def trace_model(
 ) -> Traced:
     """Trace a model, of which open dims are settled as far as its operators need it."""
     meant: dict[str, Dim] = {}
+    known = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
-            return _import_model(model, dims, meant, shapes or {}, ports)
+            return _import_model(model, dims, meant, known, shapes or {}, ports)
         except Refined as refined:
             if not left:
                 raise MlaotError(refined.message) from None
             kept = {name: dim(name) for value in meant.values() for name in names(value)}
+            known += refined.texts
             meant = refined.meant | {name: substitute(value, kept | refined.meant) for name, value in meant.items()}
     raise AssertionError("bug in mlaot: a model is neither imported nor refused")
 
@@ -170,11 +178,13 @@ def _import_model(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
     meant: Mapping[str, Dim],
+    known: tuple[str, ...],
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
 ) -> Traced:
     """Trace a model, its open dims being ``meant``."""
-    importer, graph = prepare_importer(model, dims, meant=meant), Graph("model")
+    importer, graph = prepare_importer(model, dims, meant=meant, known=known), Graph("model")
+    labels: LabelsOf = {}
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
         importer.weights |= importer.ports
@@ -191,7 +201,7 @@ def _import_model(
         check_refused(importer)
         results: list[tuple[str, str]] = []
         for info, value in zip(model.graph.output, outputs, strict=True):
-            port = _result(graph, results, info.name, value)
+            port = _result(graph, results, labels, info.name, value)
             if ports is not None:
                 ports[info.name] = port
         if not graph.outputs:
@@ -205,6 +215,7 @@ def _import_model(
         arguments=tuple(inputs),
         refusals=tuple(message for _, message in importer.conditions),
         file_names=dict([*arguments, *results]),
+        labels=labels,
     )
 
 
@@ -213,10 +224,11 @@ def prepare_importer(
     dims: Mapping[str, int],
     calls: Mapping[str, Callable[..., Any]] | None = None,
     meant: Mapping[str, Dim] | None = None,
+    known: tuple[str, ...] = (),
 ) -> Importer:
-    """Return an importer of a model that keeps ONNX's rules, ready for its nodes; ``calls`` and ``meant`` as there."""
+    """Return an importer of a model that keeps ONNX's rules, ready for its nodes; the arguments are as there."""
     check(model)
-    importer = Importer(model, pinned_by(dims), meant or {}, calls)
+    importer = Importer(model, pinned_by(dims), meant or {}, calls, known)
     importer.ports |= {port_name(info.name) for info in model.graph.input}
     importer.declare((*model.graph.output, *model.graph.value_info))
     importer.declare_backwards(model.graph)
@@ -237,20 +249,27 @@ def _argument(
     if isinstance(shape, list):
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
     arguments.append((port_name(name), name))
-    argument = Tensor(graph.input(port_name(name), input_type(importer, name, proto, shape)))
-    return as_coded(argument, element_type(proto).tensor_type.elem_type)
+    type_ = input_type(importer, name, proto, shape)
+    if element_type(proto).tensor_type.elem_type == STRING:
+        index = Tensor(graph.input(port_name(name), type_, strings=importer.known, further=True))
+        return Strings(index, np.array(importer.known, object), is_open=True)
+    return as_coded(Tensor(graph.input(port_name(name), type_)), element_type(proto).tensor_type.elem_type)
 
 
-def _result(graph: Graph, results: list[tuple[str, str]], name: str, value: Any) -> Any:
+def _result(graph: Graph, results: list[tuple[str, str]], labels: LabelsOf, name: str, value: Any) -> Any:
     """Make a value an output; return its port, or those of a sequence."""
     if value is None:
         return None
     if isinstance(value, list):
-        return [_result(graph, results, f"{name}_{i}", element) for i, element in enumerate(value)]
+        return [_result(graph, results, labels, f"{name}_{i}", element) for i, element in enumerate(value)]
     port = port_name(name)
     if port in graph.outputs:
         raise MlaotError(f"two outputs are called {port!r}; rename one of them")
-    graph.outputs[port] = as_node(lift(codes_of(output_numbers(name, value))))
+    if is_text(value):
+        table = value.table if isinstance(value, Strings) else dict.fromkeys(table_of(value))
+        labels["forward", port] = tuple(map(str, table)) or ("",)
+        value = F.astype(as_traced(places_in(labels["forward", port], value)), np.int64)
+    graph.outputs[port] = as_node(lift(codes_of(value.values if isinstance(value, Maps) else value)))
     results.append((port, name))
     return port
 
@@ -288,7 +307,7 @@ def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any)
     if not tensor.HasField("shape") and shape is ...:
         raise Unsupported(f"input {name!r} has no shape, not even a number of axes; export the model with one")
     try:
-        dtype = carrier(tensor.elem_type)
+        dtype = i64 if tensor.elem_type == STRING else carrier(tensor.elem_type)
     except Unsupported as error:
         raise Unsupported(f"input {name!r}: {error.message}") from None
     declared = tuple(importer.extent(name, i, d) for i, d in enumerate(tensor.shape.dim))

@@ -22,6 +22,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.indexing import in_range
 from mlaot.frontend.trace.context import needed, part, tracing
 from mlaot.frontend.trace.promotion import as_node
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
@@ -40,21 +41,23 @@ from mlaot.onnx.protos import (
     title,
 )
 from mlaot.onnx.registry import Function, Operator, find, parameters
+from mlaot.onnx.texts import is_text, text_function
 from mlaot.onnx.values import (
     Coded,
     Maps,
+    Refined,
     Strings,
     Unsupported,
     concrete,
     constant_value,
     dtype_of,
     extent_value,
+    is_symbolic,
     lift,
 )
 
 Env = MutableMapping[str, Any]
 MULTIPLES = range(2, 65)  # of what an open dim is tried to be one
-MOVING = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}  # which keep the shape beside a number
 ONE_MACHINE = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # domains of layouts that a machine likes
@@ -72,15 +75,6 @@ MISSING = Missing()
 
 class Refused(Exception):
     """A node needs what a node before it could not give."""
-
-
-class Refined(Exception):
-    """The operators of a file fit only if dims are something more definite: ``meant``. Import it again with that."""
-
-    def __init__(self, message: str, meant: dict[str, Dim]) -> None:
-        super().__init__(message)
-        self.message = message
-        self.meant = meant
 
 
 @dataclass(frozen=True)
@@ -175,7 +169,7 @@ class Importer:
 
     ``pinned``: sizes of open dims, and ``meant``: what others must be. ``calls``: what nodes of the domain ``mlaot``
     compute, by their operators' names. ``wide``: what is float64 stays so where ONNX's operators of machine learning
-    give float32.
+    give float32. ``known``: the texts among which inputs are looked up.
     """
 
     def __init__(
@@ -184,8 +178,10 @@ class Importer:
         pinned: Mapping[str, int],
         meant: Mapping[str, Dim],
         calls: Mapping[str, Callable[..., Any]] | None = None,
+        known: tuple[str, ...] = (),
     ) -> None:
         self.calls = calls or {}
+        self.known = known
         self.wide = False
         self.opsets = {domain_of(o): o.version for o in model.opset_import}
         self.functions = {(domain_of(f), f.name, f.overload): f for f in model.functions}
@@ -361,11 +357,10 @@ class Importer:
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
     """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
-    if operator.labels or not any(isinstance(value, Strings | Maps) for value in inputs):
+    chosen = any(map(is_text, inputs)) and any(is_traced(value) or is_symbolic(value) for value in inputs)
+    if operator.labels or not (chosen or any(isinstance(value, Strings | Maps) for value in inputs)):
         return function
-    if domain_of(node) or node.op_type not in MOVING or any(isinstance(value, Maps) for value in inputs):
-        raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
-    return move_texts(function)
+    return text_function(node, function, inputs)
 
 
 @contextmanager
@@ -437,23 +432,6 @@ def multiples(every: Sequence[str], holds: Callable[[dict[str, Dim]], bool]) -> 
             if holds(own | meant):
                 return meant
     return {}
-
-
-def move_texts(function: Function) -> Function:
-    """Make the function of an operator that moves values one of texts: their places in one table are moved."""
-
-    def run(use: Use, *inputs: Any) -> Any:
-        tables: list[Any] = []
-        places = []
-        for value in inputs:
-            if isinstance(value, Strings):
-                places.append(value.index + sum(map(len, tables)))
-                tables.append(value.table)
-            else:
-                places.append(value)
-        return Strings(use.call(function, *places), np.concatenate(tables))
-
-    return run
 
 
 def check_labels(node: onnx.NodeProto, inputs: Sequence[Any]) -> list[Any]:

@@ -34,6 +34,16 @@ class Unsupported(MlaotError):
     """A model that is right, but of a kind that cannot be compiled: what, and the way out."""
 
 
+class Refined(Exception):
+    """Import a file again: it fits only if dims are something more definite, ``meant``, or with further ``texts``."""
+
+    def __init__(self, message: str, meant: dict[str, Dim], texts: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.meant = meant
+        self.texts = texts
+
+
 class Coded:
     """A traced array of a dtype that mlaot has not: its numbers as codes, one byte each (see ``codes.py``)."""
 
@@ -61,10 +71,14 @@ class Coded:
 
 @dataclass(frozen=True)
 class Strings:
-    """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is."""
+    """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is.
+
+    ``is_open``: a text may be none of these, as callers may pass it: then it has a place of its own behind the last.
+    """
 
     index: Any
     table: Array
+    is_open: bool = False
     dtype = "str"
 
     @property
@@ -86,16 +100,6 @@ class Maps:
     @property
     def shape(self) -> Any:
         return self.values.shape
-
-
-def output_numbers(name: str, value: Any) -> Any:
-    """Return what a module gives of the output ``name``: numbers, also of maps, and no strings."""
-    if isinstance(value, Strings) or (isinstance(value, np.ndarray) and value.dtype.kind == "U"):
-        raise Unsupported(
-            f"output {name!r} holds strings; a module gives numbers only: "
-            "fit the model with integer labels, or leave that output out of the file"
-        )
-    return value.values if isinstance(value, Maps) else value
 
 
 def constant_value(value: Any) -> Array | None:

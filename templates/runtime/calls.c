@@ -315,6 +315,9 @@ static void begin_call(Call *call, Model *self, const Entry *entry, const char *
     call->has_batch = call->lacks_batch = false;
     call->bits = 0;
     call->workspace = NULL;
+#if HAS_STRINGS
+    call->further = NULL;
+#endif
     for (int k = 0; k < DIMS; k++) {
         call->dim[k] = -1;
     }
@@ -375,6 +378,9 @@ static int end_call(Call *call, int status)
     for (int k = 0; k < call->given; k++) {
         PyBuffer_Release(&call->outputs[k]);
     }
+#if HAS_STRINGS
+    release(call->further);
+#endif
     if (call->workspace != NULL) {
         workspace_return(call->model, call->workspace);
     }
@@ -407,7 +413,10 @@ static PyObject *given_for(const Call *call, const Port *port, PyObject *result,
     const Array *array = PY_BODY(result);
 #if HAS_STRINGS
     if (port->strings != NULL && wanted) {
-        return strings_from(port->strings, array, 0, array->data);
+        PyObject *further = call->further == NULL ? NULL : PyDict_Keys(call->further);
+        PyObject *strings = PyErr_Occurred() == NULL ? strings_from(port->strings, further, array, 0, array->data) : NULL;
+        release(further);
+        return strings;
     }
 #else
     (void)wanted;
@@ -596,15 +605,18 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     rest[0] = NULL;
 #endif
     rest[1] = (char *)weights_at(self, 0);
-    if (end_call(&call, run_tiles(&call)) < 0) {
+    if (run_tiles(&call) < 0) {
+        end_call(&call, -1);
         return NULL;
     }
     if (out == NULL) {
-        return make_result(&call, entry->outputs, strings);
+        out = make_result(&call, entry->outputs, strings);
+    } else {
+        for (int k = 0; k < entry->outputs; k++) {
+            Py_DecRef(call.results[k]);
+        }
+        Py_IncRef(out);
     }
-    for (int k = 0; k < entry->outputs; k++) {
-        Py_DecRef(call.results[k]);
-    }
-    Py_IncRef(out);
+    end_call(&call, 0);
     return out;
 }

@@ -45,6 +45,9 @@ typedef struct {
     Input inputs[MAX_INPUTS];
     Py_buffer outputs[MAX_OUTPUTS];
     PyObject *results[MAX_OUTPUTS];
+#if HAS_STRINGS
+    PyObject *further;  // the strings that no port knows: their numbers by their bytes; or NULL
+#endif
     char *p[PORTS + 4 + HAS_REFUSALS];
     Workspace *workspace;
 #if HAS_REFUSALS
@@ -71,11 +74,11 @@ static const char *dtype_words(const Port *port)
 }
 
 // Store a number that a caller has given for a port, or a string.
-static int port_set(const Call *call, const Port *port, char *to, PyObject *object)
+static int port_set(Call *call, const Port *port, char *to, PyObject *object)
 {
 #if HAS_STRINGS
     if (port->strings != NULL) {
-        return place_set(port, call->function, to, object);
+        return place_set(port, call->function, &call->further, to, object);
     }
 #endif
     return element_set(call->function, port->name, port->dtype, to, object);
@@ -405,9 +408,36 @@ static int see_convertible(Call *call, int i, PyObject *object)
 }
 
 #if HAS_STRINGS
-// Strings that are no list: an array of NumPy's, a column of pandas, an array of Arrow, a str or bytes.
+// An array without elements, whose axes a list would not tell.
+static bool see_empty(Input *input, const Py_buffer *view)
+{
+    bool is_empty = false;
+    for (int d = 0; d < view->ndim && view->ndim <= MAX_RANK; d++) {
+        input->own_shape[d] = view->shape[d];
+        is_empty = is_empty || view->shape[d] == 0;
+    }
+    input->data = input->number;
+    input->rank = view->ndim;
+    input->shape = input->own_shape;
+    input->bytes = 0;
+    return is_empty;
+}
+
+// Strings that are no list: an array of NumPy's, a column of pandas, an array of Arrow, a str or bytes; or places.
 static int see_strings(Call *call, int i, PyObject *object)
 {
+    Py_buffer view;
+    if (!is_bytes(object) && PyObject_CheckBuffer(object) != 0) {
+        if (PyObject_GetBuffer(object, &view, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+            const bool has_places = is_format(view.format, view.itemsize, I64);
+            const bool is_empty = see_empty(&call->inputs[i], &view);
+            PyBuffer_Release(&view);
+            if (has_places || is_empty) {
+                return has_places ? see_buffer(call, i, object) : match_shape(call, i, "list");
+            }
+        }
+        PyErr_Clear();
+    }
     const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
     if (is_str(object) || is_bytes(object) || PyObject_HasAttrString(object, method) == 0) {
         return see_number(call, i, object);
@@ -462,7 +492,7 @@ static int see_input(Call *call, int i, PyObject *object)
     return see_number(call, i, object);
 }
 
-static int fill_list(const Call *call, int i, PyObject *list, int rank, const ptrdiff_t *shape, char **to)
+static int fill_list(Call *call, int i, PyObject *list, int rank, const ptrdiff_t *shape, char **to)
 {
     const Port *port = &call->entry->ports[i];
     if (rank == 0) {

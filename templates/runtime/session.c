@@ -167,7 +167,12 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
         const int k = all ? (int)i : name == NULL ? -1 : output_of(name, known, entry->outputs);
         PyObject *result = k < 0 ? NULL : result_of(results, entry, k);
         if (result != NULL && numpy != NULL) {
-            PyObject *array = PyObject_CallFunction(numpy, "O", result);
+#if HAS_STRINGS
+            const char *dtype = entry->ports[entry->inputs + k].strings != NULL ? "O" : NULL;
+#else
+            const char *dtype = NULL;
+#endif
+            PyObject *array = PyObject_CallFunction(numpy, "Oz", result, dtype);
             release(result);
             result = array;
         }

@@ -64,6 +64,7 @@ typedef struct {
     bool converts;  // it takes arrays of other numbers, too
 #if HAS_STRINGS
     const Strings *strings;  // whose places the numbers are; or NULL
+    bool further;  // strings that are none of these have places of their own behind them, as long as a call
 #endif
 #if HAS_INDICES
     const IndexRange *ranges;

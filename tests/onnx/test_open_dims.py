@@ -232,7 +232,7 @@ RATES = """f (float[n,t] x, int64 rate) => (float[n] y) <int64 high = {16}, int6
         },
         else_branch = b () => (float[n] q) {
             k = Unsqueeze(x, axes)
-            l = AveragePool<kernel_shape = [4], strides = [4]>(k)
+            l = AveragePool<kernel_shape = [16], strides = [16], pads = [8, 7]>(k)
             m = Squeeze(l, axes)
             q = Squeeze(m, axes)
         }
@@ -243,14 +243,16 @@ RATES = """f (float[n,t] x, int64 rate) => (float[n] y) <int64 high = {16}, int6
 def test_a_branch_is_checked_where_it_is_taken() -> None:
     rates = {rate: np.array(rate, np.int64) for rate in (16, 8)}
     same(RATES, X[0], rates[16])
-    same(RATES, X[0, :, :4].copy(), rates[8])
+    same(RATES, np.tile(X[0], 2), rates[8])
     made = Backend.prepare(model(RATES))
-    with pytest.raises(ValueError, match=r"axis 1, which is removed, must be 1, not \(t\) / 4"):
-        made.run([X[0], rates[8]])
+    with pytest.raises(ValueError, match=r"axis 1, which is removed, must be 1, not \(t\) / 8"):
+        made.run([np.tile(X[0], 2), rates[16]])
 
 
 def test_a_branch_that_cannot_be_is_refused() -> None:
-    text = RATES.replace("float[n,t]", "float[n,8]")
+    text = RATES.replace("float[n,t]", "float[n,8]").replace(
+        "[16], strides = [16], pads = [8, 7]", "[4], strides = [4]"
+    )
     same(text, X[0], np.array(16, np.int64))
     with pytest.raises(ValueError, match=r"its else_branch does not fit .* is not 1 long"):
         Backend.prepare(model(text)).run([X[0], np.array(8, np.int64)])

@@ -62,6 +62,15 @@ def kinds() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def words() -> onnx.ModelProto:
+    """Two inputs of strings, which are compared, and one of which is an output."""
+    nodes = [helper.make_node("Equal", ["x", "y"], ["same"]), helper.make_node("Identity", ["x"], ["out"])]
+    inputs = [info("x", TensorProto.STRING, ["N", 2]), info("y", TensorProto.STRING, [2])]
+    outputs = [info("same", TensorProto.BOOL, ["N", 2]), info("out", TensorProto.STRING, ["N", 2])]
+    graph = helper.make_graph(nodes, "words", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
 PYPROJECT = """\
 [project]
 name = "shop"
@@ -81,6 +90,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "models").mkdir()
     onnx.save(net(), folder / "models" / "a-net.onnx")
     onnx.save(kinds(), folder / "kinds.onnx")
+    onnx.save(words(), folder / "words.onnx")
     (folder / "pyproject.toml").write_text(PYPROJECT)
     return folder
 
@@ -119,6 +129,7 @@ def test_files_become_models(site: Path) -> None:
         "__init__.py",
         "ort",
         "ort_a_net.abi3.so",
+        "ort_words.abi3.so",
         "py.typed",
         "typed.abi3.so",
     ]
@@ -198,7 +209,7 @@ def test_files_of_one_name_are_told_apart_by_their_folders(ort: ModuleType, path
 
 def test_file_that_was_not_compiled(ort: ModuleType, tmp_path: Path) -> None:
     errors = ort.capi.onnxruntime_pybind11_state
-    known = "that shop.ort was compiled from: kinds.onnx, models/a-net.onnx"
+    known = "that shop.ort was compiled from: kinds.onnx, models/a-net.onnx, words.onnx"
     with pytest.raises(errors.NoSuchFile) as raised:
         ort.InferenceSession("x/b.onnx")
     assert str(raised.value) == (
@@ -515,3 +526,64 @@ def test_binding(ort: ModuleType, session: Any) -> None:
     binding.clear_binding_inputs()
     with pytest.raises(ValueError, match="Required inputs"):
         session.run_with_iobinding(binding)
+
+
+# ------------------------------------------------------------------------------------------------------------- strings
+
+WORDS = np.array([["a", "c"], ["é", "b"], ["a", "b"]])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [WORDS, WORDS.astype(object), WORDS.tolist(), np.asfortranarray(WORDS), WORDS[::-1][::-1]],
+    ids=["str", "object", "list", "columns", "strided"],
+)
+def test_strings(ort: ModuleType, given: Any) -> None:
+    """Arrays of str or of objects go in, arrays of objects come out."""
+    session = ort.InferenceSession("words.onnx")
+    ports = [(port.name, port.type, port.shape) for port in (*session.get_inputs(), *session.get_outputs())]
+    assert ports[:2] == [("x", "tensor(string)", ["N", 2]), ("y", "tensor(string)", [2])]
+    assert ports[2:] == [("same", "tensor(bool)", ["N", 2]), ("out", "tensor(string)", ["N", 2])]
+    same, out = session.run(None, {"x": given, "y": np.array(["a", "b"])})
+    np.testing.assert_array_equal(same, np.array(["a", "b"]) == WORDS)
+    assert (out.dtype, out.tolist()) == (object, WORDS.tolist())
+    assert session.run(["out"], {"x": given, "y": ["", ""]})[0].tolist() == WORDS.tolist()
+
+
+def test_objects_become_strings(ort: ModuleType) -> None:
+    """By their own str, as in onnxruntime."""
+    session = ort.InferenceSession("words.onnx")
+    given = np.array([["a", None], [5, float("nan")], [b"x", ""]], object)
+    same, out = session.run(None, {"x": given, "y": np.array(["a", "nan"])})
+    assert out.tolist() == [["a", "None"], ["5", "nan"], ["b'x'", ""]]
+    assert same.tolist() == [[True, False], [False, True], [False, False]]
+    same, out = session.run(None, {"x": np.zeros((0, 2), object), "y": np.array(["a", "b"])})
+    assert (out.shape, out.dtype, same.shape) == ((0, 2), object, (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.ones((1, 2)), "Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(string))"),
+        (np.array(["a", "b"]), f"Invalid rank for input: x Got: 1 Expected: 2 {MEND}"),
+        (
+            np.array([["a"]], object),
+            f"Got invalid dimensions for input: x for the following indices\n index: 1 Got: 1 Expected: 2\n {MEND}",
+        ),
+    ],
+    ids=["numbers", "rank", "shape"],
+)
+def test_what_are_no_strings(ort: ModuleType, given: Any, message: str) -> None:
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument) as raised:
+        ort.InferenceSession("words.onnx").run(None, {"x": given, "y": np.array(["a", "b"])})
+    assert str(raised.value) == PREFIX + message
+
+
+def test_values_of_strings(ort: ModuleType) -> None:
+    session = ort.InferenceSession("words.onnx")
+    for strings in (WORDS, WORDS.astype(object)):
+        with pytest.raises(RuntimeError, match="only supported from non-string numpy arrays"):
+            ort.OrtValue.ortvalue_from_numpy(strings)
+    (out,) = session.run_with_ort_values(["out"], {"x": WORDS, "y": WORDS[0]})
+    assert (out.data_type(), out.element_type(), out.shape()) == ("tensor(string)", TensorProto.STRING, [3, 2])
+    assert out.numpy().tolist() == WORDS.tolist()

@@ -27,10 +27,11 @@ from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
-from mlaot.onnx.importer import Refined, Refused, Use
+from mlaot.onnx.importer import Refused, Use
 from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
+from mlaot.onnx.texts import as_strings, is_text, places_in
+from mlaot.onnx.values import Refined, Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
 UNROLLED_FIRST = 64  # nodes, at most, to which a loop is unrolled that could be compiled as a loop
 UNROLLED_LAST = 4096  # nodes, at most, to which a loop is unrolled that could not
@@ -58,7 +59,8 @@ def if_(use: Use, condition: Any) -> Any:
             finally:
                 use.importer.branches.pop()
             leaves, structure = tree.flatten(branches[name])
-            return tree.unflatten(structure, [as_traced(lift(leaf)) for leaf in leaves])
+            places = [places_in(use.importer.known, leaf) if is_text(leaf) else lift(leaf) for leaf in leaves]
+            return tree.unflatten(structure, list(map(as_traced, places)))
 
         return run
 
@@ -80,8 +82,18 @@ def if_(use: Use, condition: Any) -> Any:
             f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
             "dimension, pin that in [..dims]"
         ) from None
-    pairs = zip(*branches.values(), strict=True)
-    return tuple(a if _same(a, b) else value for (a, b), value in zip(pairs, merged, strict=True))
+    return tuple(_chosen(use, *values) for values in zip(*branches.values(), merged, strict=True))
+
+
+def _chosen(use: Use, a: Any, b: Any, value: Any) -> Any:
+    """Return what the branches' results are merged to: what is known if they are the same, texts by their places."""
+    if isinstance(a, list):
+        return [_chosen(use, *values) for values in zip(a, b, value, strict=True)]
+    if is_text(a) != is_text(b):
+        raise Unsupported("one branch gives strings, the other numbers")
+    if is_text(a):
+        return as_strings(use.importer.known, value, [a, b])
+    return a if _same(a, b) else value
 
 
 def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:

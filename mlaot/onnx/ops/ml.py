@@ -1,12 +1,13 @@
 """The operators of classical machine learning: features, labels, linear models and support vector machines.
 
-Labels that are strings are traced as their indices (``Strings``); what maps them to numbers is compiled, but a module
-cannot give them. What the operators leave open of scores and labels of two classes is as ONNX Runtime has it.
+Labels that are strings are traced as their indices (``Strings``). What the operators leave open of scores and labels of
+two classes is as ONNX Runtime has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from mlaot.frontend.trace.protocols import any_traced
 from mlaot.frontend.trace.tensor import Parameter
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator, operators
+from mlaot.onnx.texts import is_text, look_up
 from mlaot.onnx.values import Array, Maps, Strings, Unsupported, constant_value
 
 DOUBLE = ("f64", "float64")  # traced, and known
@@ -172,7 +174,7 @@ def array_feature_extractor(x: Any, index: Any) -> Any:
     """Columns of the last axis; of texts that are known, by indices that may be traced."""
     at = np.ravel(index) if constant_value(index) is None else constant_value(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
-        return Strings(_columns(x.index, at), x.table)
+        return replace(x, index=_columns(x.index, at))
     if constant_value(x) is not None and x.dtype.kind == "U":
         if constant_value(at) is not None:
             return _columns(x, at)
@@ -208,18 +210,17 @@ operators({"ZipMap": Maps}, domain=ML)
 @operator("OneHotEncoder", domain=ML, labels=True)
 def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None) -> Any:
     """A category that is not known gives zeros, also with ``zeros=0``, where a runtime would raise."""
-    categories = np.array(cats_int64s, np.int64) if cats_int64s else np.array(cats_strings or [], np.str_)
-    if isinstance(x, Strings):
-        return take(np.float32(x.table[:, None] == categories), x.index, axis=0)
-    if constant_value(x) is not None and x.dtype.kind == "U":
-        return np.float32(np.asarray(x)[..., None] == categories)
+    if is_text(x):
+        texts = list(cats_strings or [])
+        places = look_up(x, {text: i for i, text in enumerate(texts)}, len(texts))
+        return as_float32(np.expand_dims(places, -1) == np.arange(len(texts)))
     values = np.trunc(x) if str(x.dtype).startswith("f") else x
-    return as_float32(np.expand_dims(values, -1) == F.astype(categories, x.dtype))
+    return as_float32(np.expand_dims(values, -1) == F.astype(np.array(cats_int64s or [], np.int64), x.dtype))
 
 
 def _by_texts(x: Any, texts: Any, numbers: Array, default_int64: int, default_string: str) -> Any:
     """Return the numbers of texts, or the texts of numbers."""
-    if _is_text(x):
+    if is_text(x):
         return _look_up(x, texts, numbers, np.int64(default_int64))
     return _look_up(x, numbers, np.array(texts, np.str_), np.str_(default_string))
 
@@ -259,17 +260,14 @@ def _column(use: Use, which: str) -> Array:
     return np.ravel(use.attribute(f"{which}_tensor", np.zeros(0, np.int64)))
 
 
-def _is_text(x: Any) -> bool:
-    array = constant_value(x) if not isinstance(x, Strings) else None
-    return isinstance(x, Strings) or (array is not None and array.dtype.kind == "U")
-
-
 def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
     """Look up the values of the keys that ``x`` holds; of keys that are equal the last counts."""
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
-    if isinstance(x, Strings):
-        index = take(np.array([place.get(text, -1) for text in x.table.tolist()], np.int64) % len(table), x.index)
+    if is_text(x):
+        index = look_up(x, place, len(table) - 1)
+        if not isinstance(x, Strings):
+            return table[index]
     elif constant_value(x) is not None:
         array = np.asarray(constant_value(x))
         places = [place.get("nan" if v != v else v, -1) for v in array.ravel().tolist()]

@@ -15,10 +15,11 @@ from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, assign, names, product
 from mlaot.onnx import assumed
-from mlaot.onnx.importer import Refined, Use, multiples
+from mlaot.onnx.importer import Use, multiples
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
 from mlaot.onnx.values import (
+    Refined,
     Unsupported,
     as_traced,
     constant_value,

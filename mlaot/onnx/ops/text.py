@@ -11,23 +11,25 @@ import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
+from mlaot.onnx.texts import is_text, look_up
 from mlaot.onnx.values import Array, Unsupported, as_traced
 
 Grams = dict[tuple[int, ...], int]
 
 
-@operator("TfIdfVectorizer", since=9)
+@operator("TfIdfVectorizer", since=9, labels=True)
 def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = (), weights: Any = None) -> Any:
-    if use.attribute("pool_strings"):
-        raise Unsupported("words are strings, which cannot be compiled; map them to numbers before the model")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MlaotError(f"there is no mode {mode!r}")
     size = max(ngram_indexes) + 1
     if not isinstance(x.shape[-1], int):
         raise Unsupported(f"sequences of {x.shape[-1]} tokens; pin the dimension in [..dims]")
+    words = {word: i for i, word in enumerate(use.attribute("pool_strings") or [])}
+    if is_text(x):
+        x = look_up(x, words, -1)
     tokens = F.astype(as_traced(x) if x.ndim == 2 else np.reshape(as_traced(x), (1, -1)), np.int64)
-    total: Any = as_traced(np.zeros((tokens.shape[0], size), np.float32))
-    for length, grams in _by_length(use, ngram_indexes).items():
+    total: Any = F.zeros((tokens.shape[0], size), np.float32)
+    for length, grams in _by_length(use, ngram_indexes, words).items():
         for skip in [1] if length == 1 else range(1, use.attribute("max_skip_count") + 2):
             total = total + _count(tokens, grams, length, skip, size)
     if mode == "IDF":
@@ -37,9 +39,10 @@ def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = 
     return total if x.ndim == 2 else np.reshape(total, (size,))
 
 
-def _by_length(use: Use, places: list[int]) -> dict[int, Grams]:
+def _by_length(use: Use, places: list[int], words: dict[str, int]) -> dict[int, Grams]:
     """Return the n-grams of each length that counts, and where their number goes; of equal ones the last."""
-    pool, starts = use.attribute("pool_int64s", []), use.attribute("ngram_counts")
+    pool = [words[word] for word in use.attribute("pool_strings") or []] or use.attribute("pool_int64s", [])
+    starts = use.attribute("ngram_counts")
     by_length: dict[int, Grams] = {}
     number = 0
     for i, start in enumerate(starts):

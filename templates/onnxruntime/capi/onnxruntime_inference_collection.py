@@ -43,6 +43,7 @@ TYPES = {
     "int16": ("int16", 5),
     "int32": ("int32", 6),
     "int64": ("int64", 7),
+    "object": ("string", 8),
     "bool": ("bool", 9),
     "float16": ("float16", 10),
     "float64": ("double", 11),
@@ -137,7 +138,11 @@ class InferenceSession:
             results: list[Any] = self._model.run(output_names or None, feed)
         except (TypeError, ValueError) as error:
             raise InvalidArgument.of(str(error)) from error
-        return results if numpy is None else [numpy.asarray(result) for result in results]
+        if numpy is None:
+            return results
+        ports = {port.name: port for port in self._outputs}
+        names = output_names or [port.name for port in self._outputs]
+        return [_array_of(ports[name], result) for name, result in zip(names, results, strict=True)]
 
     def run_with_ort_values(
         self,
@@ -293,7 +298,7 @@ class OrtValue:
     def ortvalue_from_numpy(numpy_obj: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
         """Return a value that is this array."""
         _check_device(device_type)
-        if _described(numpy_obj) is None:
+        if (_described(numpy_obj) or ("tensor(string)",))[0] == "tensor(string)":
             raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays")
         return OrtValue(numpy_obj)
 
@@ -394,6 +399,17 @@ def _ports(compiled: Iterable[Any], shapes: Shapes) -> list[NodeArg]:
     return ports
 
 
+def _array_of(port: NodeArg, result: Any) -> Any:
+    """Return a result as an array of NumPy's."""
+    array = _numpy().asarray(result, object if port.type == "tensor(string)" else None)
+    return array.reshape(_empty(port)) if array.dtype == object and array.size == 0 else array
+
+
+def _empty(port: NodeArg) -> list[int]:
+    """Return the shape of an array without elements, of which empty lists do not tell how many axes it has."""
+    return [extent if isinstance(extent, int) else 0 for extent in port.shape]
+
+
 def _fed(port: NodeArg, value: Any) -> Any:
     """Return what an input is fed with, as the model takes it; refuse other types and shapes."""
     if isinstance(value, OrtValue):
@@ -405,6 +421,9 @@ def _fed(port: NodeArg, value: Any) -> Any:
             value = numpy.array(value, DTYPES[port.type])
         except (TypeError, ValueError):
             raise RuntimeError("Could not create tensor from given input list") from None
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype == object:
+        strings = [item if isinstance(item, str) else str(item) for item in value.ravel().tolist()]
+        value = numpy.fromiter(strings, object, len(strings)).reshape(value.shape)
     described = _described(value)
     if described is None:  # the model says what it can take
         return value
@@ -421,17 +440,20 @@ def _fed(port: NodeArg, value: Any) -> Any:
     if wrong:
         what = f"Got invalid dimensions for input: {port.name} for the following indices"
         raise InvalidArgument.of(f"{what}\n{''.join(wrong)} {mend}")
+    if actual == "tensor(string)" and 0 in shape:  # as lists it would lose its axes; places of strings keep them
+        return _numpy().zeros(shape, "int64")
     return value
 
 
 def _described(value: Any) -> tuple[str, list[int]] | None:
-    """Return ONNX's type and the shape of an object with a buffer of numbers; None for another."""
+    """Return ONNX's type and the shape of an object with a buffer of numbers, or of strings; None for another."""
     try:
         view = memoryview(value)
     except (TypeError, ValueError, BufferError):
         return None
     code = view.format.lstrip("@=<>")
     dtype = "bool" if code == "?" else f"{KINDS.get(code, '')}{8 * view.itemsize}"
+    dtype = "object" if code == "O" or code.endswith("w") else dtype
     return (f"tensor({TYPES[dtype][0]})", list(view.shape or ())) if dtype in TYPES else None
 
 

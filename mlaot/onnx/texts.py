@@ -1,0 +1,129 @@
+"""Texts while a file is imported: which the file has, and their places among these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mlaot.frontend.numpy.indexing import take
+from mlaot.onnx.codes import MOVES, SHAPES
+from mlaot.onnx.protos import all_nodes, attribute_value, constant, inner_graphs
+from mlaot.onnx.values import Array, Maps, Refined, Strings, Unsupported, constant_value
+
+ALONE = ("value_string", "default_string")  # attributes that are one text to compute with, and no setting
+FILLING = ("Pad", "Trilu")  # operators that move values, and put zeros between them
+
+
+def known_texts(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return every text that the file may compare with or give, each once; at least one."""
+    nodes = [*all_nodes(model.graph), *(node for f in model.functions for outer in f.node for node in _within(outer))]
+    graphs = [model.graph, *(graph for node in nodes for graph in inner_graphs(node))]
+    arrays = [_texts_of(tensor) for graph in graphs for tensor in graph.initializer]
+    arrays += [_texts_of(sparse.values) for graph in graphs for sparse in graph.sparse_initializer]
+    attributes = [a for node in nodes for a in node.attribute]
+    attributes += [a for f in model.functions for a in f.attribute_proto]
+    texts = [text for attribute in attributes for text in _of_attribute(attribute)]
+    return tuple(dict.fromkeys([*(text for array in arrays for text in array), *texts])) or ("",)
+
+
+def _within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield a node and those of graphs inside of it."""
+    yield node
+    for graph in inner_graphs(node):
+        yield from all_nodes(graph)
+
+
+def _texts_of(tensor: onnx.TensorProto) -> list[str]:
+    return constant(tensor).ravel().tolist() if tensor.data_type == onnx.TensorProto.STRING else []
+
+
+def _of_attribute(attribute: onnx.AttributeProto) -> list[str]:
+    """Return the texts of an attribute; others of its kind are settings, such as the modes of the nodes of a tree."""
+    if attribute.type == attribute.TENSOR:
+        return _texts_of(attribute.t)
+    is_texts = attribute.type == attribute.STRINGS and attribute.name.endswith("strings")
+    is_text = attribute.type == attribute.STRING and attribute.name in ALONE
+    found = attribute_value(attribute) if is_texts or is_text else []
+    return [found] if isinstance(found, str) else list(found)
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a value holds texts, known or chosen when the model runs."""
+    if isinstance(value, Strings):
+        return True
+    array = constant_value(value)
+    return array is not None and array.dtype.kind == "U"
+
+
+def table_of(value: Any) -> list[str]:
+    """Return the texts that a value chooses from, or all that it holds."""
+    return [str(text) for text in np.ravel(value.table if isinstance(value, Strings) else np.asarray(value))]
+
+
+def places_in(table: Sequence[str], value: Any) -> Any:
+    """Return the places of texts in a table that has them all; that of what callers pass is the importer's."""
+    own = table_of(value)
+    if isinstance(value, Strings) and own == list(table):
+        return value.index
+    place = {text: i for i, text in enumerate(table)}
+    if missing := [text for text in own if text not in place]:
+        raise Refined("texts that are computed are compared with others that are too", {}, tuple(missing))
+    return look_up(value, place, len(table))
+
+
+def look_up(value: Any, numbers: Mapping[str, int], other: int) -> Any:
+    """Return the number of each text, ``other`` for those that have none."""
+    found = np.array([numbers.get(text, other) for text in table_of(value)], np.int64)
+    if not isinstance(value, Strings):
+        return found.reshape(value.shape)
+    return pick(value, np.append(found, other))
+
+
+def pick(value: Strings, values: Array) -> Any:
+    """Return what ``values`` has for each text of a table, its last element for texts that are none of it."""
+    return take(values, np.minimum(value.index, len(values) - 1) if value.is_open else value.index)
+
+
+def common_table(known: tuple[str, ...], values: Sequence[Any]) -> tuple[str, ...]:
+    """Return a table for several texts: that of what callers pass, which is ``known``, or of all that they hold."""
+    if any(isinstance(value, Strings) and value.is_open for value in values):
+        return known
+    return tuple(dict.fromkeys(text for value in values for text in table_of(value)))
+
+
+def as_strings(table: Sequence[str], index: Any, values: Sequence[Any]) -> Strings:
+    """Return texts by their places in a table; like ``values``, they may be none of it."""
+    is_open = any(isinstance(value, Strings) and value.is_open for value in values)
+    return Strings(index, np.array(table, object), is_open)
+
+
+def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Return the function of an operator of texts that are chosen when the model runs: it computes with places."""
+    is_own = node.domain not in ("", "ai.onnx")
+    places = () if is_own or node.op_type in FILLING else MOVES.get(node.op_type, ())
+    moves = places != ()
+    if not is_own and node.op_type in ("Equal", *SHAPES):
+        places = None
+    at = range(len(inputs)) if places is None else places
+    if any(isinstance(value, Maps) or (is_text(value) and i not in at) for i, value in enumerate(inputs)):
+        raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
+
+    def run(use: Any, *operands: Any) -> Any:
+        if use.attribute("reduction", "none") != "none":
+            raise Unsupported("strings have no sum, no product, and no order")
+        texts = [value for value in operands if is_text(value)]
+        if len(texts) == 1 and isinstance(texts[0], Strings):
+            table = tuple(table_of(texts[0]))
+        else:
+            table = common_table(use.importer.known, texts)
+        result = use.call(function, *[places_in(table, value) if is_text(value) else value for value in operands])
+        if not moves:
+            return result
+        if isinstance(result, tuple):
+            return tuple(as_strings(table, each, texts) for each in result)
+        return as_strings(table, result, texts)
+
+    return run
