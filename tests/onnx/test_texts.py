@@ -214,6 +214,12 @@ def test_words_are_counted() -> None:
     assert run(made, FLOAT, np.array([ONE, TWO], object)).tolist() == [[2, 2, 1], [1, 0, 0]]
 
 
+def test_known_strings_at_computed_places() -> None:
+    table = np.array(["zero", "one", "two", "one"])
+    y = run(node("Gather", ["k", "a"], ["y"]), STRING, np.array([3, 0, -2]), held={"k": table})
+    assert y.tolist() == ["one", "zero", "two"]
+
+
 def test_constant_strings_are_outputs() -> None:
     held = {"k": np.array([["a", "b"], ["", "a"]])}
     nodes = [node("Identity", ["k"], ["z"]), node("Size", ["a"], ["y"])]
