@@ -26,7 +26,7 @@ from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Dim, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
-from mlaot.onnx.codes import any_coded, move_codes
+from mlaot.onnx.codes import MOVES, any_coded, move_codes
 from mlaot.onnx.protos import (
     attribute_value,
     bind_attributes,
@@ -357,8 +357,11 @@ class Importer:
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
     """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
-    chosen = any(map(is_text, inputs)) and any(is_traced(value) or is_symbolic(value) for value in inputs)
-    if operator.labels or not (chosen or any(isinstance(value, Strings | Maps) for value in inputs)):
+    chosen = any(isinstance(value, Strings | Maps) for value in inputs)
+    if node.op_type in MOVES:  # known texts at computed places
+        is_computed = any(is_traced(value) or is_symbolic(value) for value in inputs)
+        chosen = chosen or (is_computed and any(map(is_text, inputs)))
+    if operator.labels or not chosen:
         return function
     return text_function(node, function, inputs)
 

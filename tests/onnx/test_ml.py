@@ -164,9 +164,9 @@ def test_labels_that_are_strings_can_be_mapped_to_numbers() -> None:
 def test_labels_that_are_strings_are_outputs() -> None:
     labels, scores = run(linear(classlabels_strings=["a", "b", "c"]), {"l": STRING, "z": FLOAT}, x=X[:20])
     assert labels.tolist() == ["abc"[i] for i in scores.argmax(axis=1)]
-    nodes = [linear(classlabels_strings=["a", "b", "c"]), helper.make_node("StringNormalizer", ["l"], ["y"])]
-    with pytest.raises(NotImplementedError, match="StringNormalizer"):
-        run(nodes, {"y": STRING}, x=X)
+    nodes = [linear(classlabels_strings=["a", "b", "c"]), helper.make_node("Pad", ["l", "s"], ["y"])]
+    with pytest.raises(NotImplementedError, match="strings or maps that are computed"):
+        run(nodes, {"y": STRING}, x=X, held={"s": np.array([2, 0])})
 
 
 def test_labels_that_are_strings_are_moved() -> None:

@@ -214,6 +214,12 @@ def test_words_are_counted() -> None:
     assert run(made, FLOAT, np.array([ONE, TWO], object)).tolist() == [[2, 2, 1], [1, 0, 0]]
 
 
+def test_known_strings_at_computed_places() -> None:
+    table = np.array(["zero", "one", "two", "one"])
+    y = run(node("Gather", ["k", "a"], ["y"]), STRING, np.array([3, 0, -2]), held={"k": table})
+    assert y.tolist() == ["one", "zero", "two"]
+
+
 def test_constant_strings_are_outputs() -> None:
     held = {"k": np.array([["a", "b"], ["", "a"]])}
     nodes = [node("Identity", ["k"], ["z"]), node("Size", ["a"], ["y"])]
@@ -225,8 +231,45 @@ def test_constant_strings_are_outputs() -> None:
 def test_strings_that_a_file_computes_are_known() -> None:
     """They stand nowhere in it, and callers may pass them."""
     nodes = [node("StringNormalizer", ["k"], ["l"], case_change_action="UPPER"), node("Equal", ["a", "l"], ["y"])]
-    with pytest.raises(NotImplementedError, match="StringNormalizer"):
-        run(nodes, BOOL, ONE, held={"k": np.array(["oslo"])})
+    assert run(nodes, BOOL, ["OSLO", "oslo", "x"], held={"k": np.array(["oslo"])}).tolist() == [True, False, False]
+
+
+CHOSEN = node("LabelEncoder", ["a"], ["l"], domain=ML, keys_int64s=[1, 2], values_strings=["Groß", "é"])
+
+
+def test_strings_are_put_together() -> None:
+    made = [CHOSEN, node("StringConcat", ["l", "k"], ["y"])]
+    y = run(made, STRING, np.array([[2], [1], [5]]), held={"k": np.array(["", "-x", "-x"])}, opset=20)
+    assert y.tolist() == [[text + end for end in ("", "-x", "-x")] for text in ("é", "Groß", "_Unused")]
+    with pytest.raises(NotImplementedError, match="9000000 different strings, which are too many"):
+        many = np.array([f"{i}" for i in range(3000)])
+        run(node("StringConcat", ["k", "l"], ["y"]), STRING, held={"k": many, "l": many}, opset=20)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        ({}, ["Groß", "é", "the", "THE"]),
+        ({"case_change_action": "UPPER"}, ["GROß", "É", "THE", "THE"]),
+        ({"case_change_action": "LOWER", "stopwords": ["The", "É"]}, ["groß"]),
+        ({"stopwords": ["The", "the"], "is_case_sensitive": 1}, ["Groß", "é", "THE"]),
+        ({"stopwords": ["THE", "GROß", "É"], "case_change_action": "NONE"}, [""]),
+    ],
+    ids=["none", "upper", "lower", "sensitive", "all"],
+)
+def test_normalized_strings(attributes: Any, wanted: list[str]) -> None:
+    made = node("StringNormalizer", ["k"], ["y"], **attributes)
+    words = np.array(["Groß", "é", "the", "THE"])
+    assert run(made, STRING, held={"k": words}).tolist() == wanted
+    assert run(made, STRING, held={"k": words[None]}).tolist() == [wanted]
+
+
+def test_normalized_strings_that_are_chosen() -> None:
+    made = [CHOSEN, node("StringNormalizer", ["l"], ["y"], case_change_action="UPPER")]
+    assert run(made, STRING, np.array([2, 1, 0])).tolist() == ["É", "GROß", "_UNUSED"]
+    made[1] = node("StringNormalizer", ["l"], ["y"], stopwords=["x"])
+    with pytest.raises(NotImplementedError, match="how many strings are left is computed"):
+        run(made, STRING, np.array([2, 1, 0]))
 
 
 def test_known_texts() -> None:
@@ -248,7 +291,7 @@ def test_known_texts() -> None:
     ("made", "message"),
     [
         (node("RegexFullMatch", ["a"], ["y"], pattern="x*"), "RegexFullMatch"),
-        (node("StringConcat", ["a", "a"], ["y"]), "StringConcat"),
+        (node("StringConcat", ["a", "a"], ["y"]), "it makes new strings of those that callers pass"),
         (node("Cast", ["a"], ["y"], to=FLOAT), r"node 'y' \(Cast\): it takes strings or maps"),
         (node("Trilu", ["a"], ["y"]), r"node 'y' \(Trilu\): it takes strings or maps"),
     ],

@@ -1,7 +1,8 @@
-"""Operators over sequences of tokens, where these are numbers."""
+"""Operators over texts and sequences of tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -9,12 +10,60 @@ import numpy as np
 
 import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
+from mlaot.frontend.trace.protocols import is_traced
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.texts import is_text, look_up
-from mlaot.onnx.values import Array, Unsupported, as_traced
+from mlaot.onnx.texts import is_text, look_up, places_in, table_of
+from mlaot.onnx.values import Array, Strings, Unsupported, as_traced
 
 Grams = dict[tuple[int, ...], int]
+MOST = 1 << 22  # characters of all strings that two inputs may make
+CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+
+
+def _known(x: Any) -> tuple[list[str], Any]:
+    """Return the different texts that ``x`` may hold, and the places of its own among them."""
+    if isinstance(x, Strings) and x.is_open:
+        raise Unsupported("it makes new strings of those that callers pass; let them pass what it makes")
+    table = table_of(x) if isinstance(x, Strings) else list(dict.fromkeys(table_of(x)))
+    return table, places_in(table, x)
+
+
+def _texts(table: list[str], places: Any) -> Any:
+    """Return the texts at places; known where these are."""
+    array: Array = np.array(table, object)
+    return Strings(places, array) if is_traced(places) else array[places].astype(np.str_)
+
+
+@operator("StringConcat", since=20, labels=True)
+def string_concat(x: Any, y: Any) -> Any:
+    """Of texts that are chosen among known ones, all pairs are known."""
+    (first, i), (second, j) = _known(x), _known(y)
+    if len("".join(first)) * len(second) + len("".join(second)) * len(first) > MOST:
+        raise Unsupported(f"it makes {len(first) * len(second)} different strings, which are too many")
+    return _texts([a + b for a in first for b in second], i * len(second) + j)
+
+
+@operator("StringNormalizer", since=10, labels=True)
+def string_normalizer(
+    x: Any, *, case_change_action: str = "NONE", is_case_sensitive: bool = False, stopwords: Any = ()
+) -> Any:
+    table, places = _known(x)
+    if case_change_action not in CASES:
+        raise MlaotError(f"there is no case_change_action {case_change_action!r}")
+    if stopwords:
+        if is_traced(places):
+            raise Unsupported("how many strings are left is computed when the model runs")
+        fold = CASES["NONE" if is_case_sensitive else "LOWER"]
+        dropped = {_cased(word, fold) for word in stopwords}
+        kept = [place for place in places.ravel().tolist() if _cased(table[place], fold) not in dropped]
+        table, places = ([*table, ""], np.array(kept or [len(table)]).reshape((1, -1) if places.ndim == 2 else (-1,)))
+    return _texts([_cased(text, CASES[case_change_action]) for text in table], places)
+
+
+def _cased(text: str, change: Callable[[str], str]) -> str:
+    """Change the case of each character to one that is one, too."""
+    return "".join(new if len(new := change(character)) == 1 else character for character in text)
 
 
 @operator("TfIdfVectorizer", since=9, labels=True)
