@@ -184,7 +184,8 @@ def _port(
     shape = tuple(d if isinstance(d, int) else str(rename_dims(d, own)) for d in node.type.shape)
     attrs = node.attrs
     strings = attrs.get("strings", strings)
-    return Port(name, node.type.dtype.name, shape, attrs.get("default"), attrs.get("converts", False), ranges, strings)
+    default, converts, vectorizers = attrs.get("default"), attrs.get("converts", False), attrs.get("vectorizers", ())
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, vectorizers)
 
 
 def _work(graph: Graph) -> Dim:

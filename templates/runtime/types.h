@@ -65,6 +65,10 @@ typedef struct {
 #if HAS_STRINGS
     const Strings *strings;  // whose places the numbers are; or NULL
 #endif
+#if HAS_VECTORIZER
+    bool has_texts;  // whose terms the numbers are
+    ptrdiff_t texts_at, texts_size;  // where in the weights their vectorizers lie; how many places they have
+#endif
 #if HAS_INDICES
     const IndexRange *ranges;
     int range_count;
