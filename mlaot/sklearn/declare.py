@@ -261,9 +261,7 @@ def by_rules(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str,
     if not found:
         raise unknown
     for name, column in rows.items():
-        if isinstance(column, Texts):
-            if not column.vectorizers:
-                raise MlaotError(f"{name} has texts, and no vectorizer of the pipeline takes them")
+        if isinstance(column, Texts) and column.vectorizers:
             _, vectorizers = zip(*column.vectorizers.values(), strict=True)
             as_node(inputs[name]).attrs["vectorizers"] = vectorizers
     return {method: value if isinstance(value, list) else [join(value)] for method, value in found.items()}
@@ -307,6 +305,7 @@ def _trace(
             rows = graph.input(port_name(name), Type(column.dtype, shape), **notes)
             inputs[name] = Tensor(rows)
         results = results_of(estimator, columns, inputs)
+        columns = {name: column for name, column in columns.items() if not _is_dropped(graph, name, column)}
         for name, values in results.items():
             for i, value in enumerate(values):
                 port = name if len(values) == 1 else f"{name}_{i}"
@@ -327,6 +326,14 @@ def _trace(
         file_names={port_name(name): name for name in columns} | {port: port for port in graph.outputs},
         info=info,
     )
+
+
+def _is_dropped(graph: Graph, name: str, column: Column) -> bool:
+    """Remove an input of texts that no vectorizer takes, and tell whether it was one."""
+    is_dropped = column.counts and not graph.inputs[port_name(name)].attrs["vectorizers"]
+    if is_dropped:
+        del graph.inputs[port_name(name)]
+    return is_dropped
 
 
 def _as_list(classes: Any) -> Any:

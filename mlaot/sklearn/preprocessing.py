@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from mlaot.frontend.numpy.namespace import SPECIAL
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import NORMS
 from mlaot.sklearn.rules import dense, join, rule
-from mlaot.sklearn.words import mapped, values_of
+from mlaot.sklearn.words import is_sparse, mapped, values_of
 
 EPSILON = np.finfo(np.float64).eps
 NEAR = 1e-7  # to the first or last quantile, which a normal distribution has infinitely far away
@@ -235,6 +236,9 @@ def own_inverse(estimator: Any, x: Any) -> Any:
 
 def _call(function: Any, options: Any, x: Any) -> Any:
     try:
+        if is_sparse(x):  # as it is where it is fitted; most functions want all features
+            with suppress(AttributeError, TypeError):
+                return function(x, **(options or {}))
         return function(join(x), **(options or {}))
     except MlaotError:
         raise

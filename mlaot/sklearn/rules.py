@@ -60,7 +60,7 @@ class Texts:
 def join(x: Any, sparse: bool = False) -> Any:
     """Join columns to rows of features, in float64 unless all are float32; with all features, if not ``sparse``."""
     if is_sparse(x):
-        return x if sparse else x.dense()
+        return x if sparse else x.toarray()
     if isinstance(x, Texts):
         raise MlaotError("texts go into an estimator that takes numbers")
     if not isinstance(x, Frame):

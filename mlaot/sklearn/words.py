@@ -31,9 +31,11 @@ class Words:
         """The rows and the features."""
         return (self.values.shape[0], self.size)
 
-    def dense(self) -> Any:
+    def toarray(self) -> Any:
         """Return rows with all features."""
         return scatter(zeros(self.shape, f64), self.places, self.values, lead=1, mode="add")
+
+    todense = toarray
 
     def map(self, function: Callable[[Any], Any]) -> Words:
         """Apply to each value a function that is 0 at 0."""
@@ -55,9 +57,11 @@ class Words:
     def _at_places(self, other: Any) -> Any:
         return take(other, self.places) if np.ndim(other) == 1 else other
 
-    def __getitem__(self, key: tuple[slice, Any]) -> Words:
+    def __getitem__(self, key: tuple[slice, Any]) -> Any:
         """Return some columns, ``[:, places]``."""
         chosen = np.arange(self.size)[key[1]]
+        if len(np.unique(chosen)) < len(chosen):
+            return self.toarray()[:, chosen]
         new = np.full(self.size, -1)
         new[chosen] = np.arange(len(chosen))
         places = take(new, self.places)
@@ -82,9 +86,11 @@ class Beside:
         """All values that may not be 0."""
         return np.concatenate([part.values if is_sparse(part) else part for part in self.parts], axis=-1)
 
-    def dense(self) -> Any:
+    def toarray(self) -> Any:
         """Return rows with all features."""
-        return np.concatenate([part.dense() if is_sparse(part) else part for part in self.parts], axis=-1)
+        return np.concatenate([part.toarray() if is_sparse(part) else part for part in self.parts], axis=-1)
+
+    todense = toarray
 
     def map(self, function: Callable[[Any], Any]) -> Beside:
         """Apply to each value a function that is 0 at 0."""
@@ -102,8 +108,8 @@ class Beside:
 
     def __getitem__(self, key: tuple[slice, Any]) -> Any:
         chosen = np.arange(self.shape[1])[key[1]]
-        if (np.diff(chosen) < 0).any():
-            return self.dense()[:, chosen]
+        if (np.diff(chosen) <= 0).any():
+            return self.toarray()[:, chosen]
         inside = [(part, chosen[(chosen >= begin) & (chosen < end)] - begin) for part, begin, end in self._spans()]
         return beside([part[:, places] for part, places in inside if len(places)])
 
@@ -140,3 +146,9 @@ def beside(parts: Sequence[Any]) -> Any:
         return parts[0] if len(parts) == 1 else Beside([p if is_sparse(p) else astype(p, f64) for p in parts])
     is_single = all(part.dtype == parts[0].dtype for part in parts)
     return np.concatenate([part if is_single else astype(part, np.float64) for part in parts], axis=-1)
+
+
+def squared_distances(x: Any, points: Any) -> Any:
+    """Return the squares of Euclidean distances of sparse rows, as products, as scikit-learn does."""
+    lengths = np.sum(points * points, axis=-1) + np.sum(x.values * x.values, axis=-1, keepdims=True)
+    return np.maximum(lengths - 2 * (x @ points.T), 0.0)

@@ -210,7 +210,7 @@ def decision_against_rest(estimator: Any, x: Any) -> Any:
     return scores[0] if len(scores) == 1 else np.stack(scores, axis=-1)
 
 
-@rule("decision_function", "OneVsOneClassifier")
+@rule("decision_function", "OneVsOneClassifier", sparse=True)
 def duels(estimator: Any, x: Any) -> Any:
     given = estimator.pairwise_indices_
     rows = [x if given is None else x[:, np.asarray(own)] for own in given or estimator.estimators_]
@@ -221,7 +221,7 @@ def duels(estimator: Any, x: Any) -> Any:
     return found[:, 1] if estimator.n_classes_ == 2 else found
 
 
-@rule("class_index", "OneVsOneClassifier")
+@rule("class_index", "OneVsOneClassifier", sparse=True)
 def duel_winner(estimator: Any, x: Any) -> Any:
     found = duels(estimator, x)
     if found.ndim == 1:
