@@ -60,9 +60,12 @@ def session(module: ExtensionModule) -> dict[str, object]:
 
 def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
-    return json.dumps(
-        [{"name": names[p.name], "shape": list(p.shape), "type": f"tensor({ONNX_NAMES[p.dtype]})"} for p in ports]
-    )
+    rows = []
+    for port in ports:
+        kind = "string" if port.strings or port.vectorizers else ONNX_NAMES[port.dtype]
+        shape = port.shape[:-1] if port.vectorizers else port.shape
+        rows.append({"name": names[port.name], "shape": list(shape), "type": f"tensor({kind})"})
+    return json.dumps(rows)
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:

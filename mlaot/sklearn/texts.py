@@ -41,8 +41,9 @@ def vectorizer_of(estimator: Any) -> Vectorizer:
     if hasattr(estimator, "vocabulary"):
         estimator._check_vocabulary()
         places = {str(term): int(place) for term, place in estimator.vocabulary_.items()}
-    own = ("preprocessor", "tokenizer", "analyzer", "strip_accents")
-    for key in own:
+    if sorted(places.values()) != list(range(len(places))):
+        raise MlaotError(f"the vocabulary of this {name} has other places than those from 0 to {len(places) - 1}")
+    for key in ("preprocessor", "tokenizer", "analyzer", "strip_accents"):
         if callable(getattr(estimator, key)):
             raise MlaotError(f"this {name} has a function of your own, {key}=, which cannot be converted")
     if estimator.input != "content" or estimator.encoding.lower().replace("-", "") != "utf8":

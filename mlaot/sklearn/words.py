@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype, scatter, zeros
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import take
@@ -42,6 +43,7 @@ class Words:
         return replace(self, values=function(self.values))
 
     def __matmul__(self, matrix: Any) -> Any:
+        self._check(matrix)
         if matrix.ndim == 1:
             return np.sum(self.values * take(matrix, self.places), axis=-1)
         if matrix.shape[1] == 1:
@@ -55,7 +57,15 @@ class Words:
         return replace(self, values=self.values / self._at_places(other))
 
     def _at_places(self, other: Any) -> Any:
-        return take(other, self.places) if np.ndim(other) == 1 else other
+        if np.ndim(other) != 1:
+            return other
+        self._check(other)
+        return take(other, self.places)
+
+    def _check(self, other: Any) -> None:
+        """Refuse numbers of other features than these, which places would be looked up in nonetheless."""
+        if other.shape[0] != self.size:
+            raise MlaotError(f"expected {self.size} features of texts, got {other.shape[0]}")
 
     def __getitem__(self, key: tuple[slice, Any]) -> Any:
         """Return some columns, ``[:, places]``."""

@@ -106,7 +106,6 @@ def cases() -> dict[str, tuple[Callable[[], Any], str]]:
     add("", tfidf(), bayes.ComplementNB())
     add("", tfidf(norm=None), linear.Perceptron(**seed))
     add("", counts(), linear.RidgeClassifier())
-    add("", tfidf(), linear.PassiveAggressiveClassifier(**seed))
     add("", tfidf(), TruncatedSVD(5, **seed), Normalizer(), logistic())
     add("", tfidf(), svm.SVC())
     add("", tfidf(), svm.SVC(kernel="poly", degree=2))
