@@ -204,9 +204,9 @@ def comment(text: str) -> list[str]:
 
 
 def in_places(entry: Entry) -> Entry:
-    """An entry whose strings are the places that they are in C."""
-    inputs, outputs = (tuple(replace(p, strings=()) for p in ports) for ports in (entry.inputs, entry.outputs))
-    return replace(entry, inputs=inputs, outputs=outputs)
+    """An entry whose strings are the places that they are in C, and whose texts are rows of terms."""
+    inputs = tuple(replace(port, strings=(), vectorizers=()) for port in entry.inputs)
+    return replace(entry, inputs=inputs, outputs=tuple(replace(port, strings=()) for port in entry.outputs))
 
 
 def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:
@@ -218,6 +218,7 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
         *(f"{a.name}: {a.port.default} unless given, in Python." for a in arrays if a.port.default is not None),
         *(f"{new}: {old} in Python." for old, new in rename_dims if old != new),
         *(f"{a.name}: places of strings, {unknown(a.port)}." for a in arrays if a.port.strings),
+        *(f"{a.name}: rows of terms of texts, count << 32 | place." for a in arrays if a.port.vectorizers),
     ]
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import base64
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 
 from mlaot.binding.extents import Extents, shown
 from mlaot.binding.fit import Fit, make_fit
@@ -29,6 +29,7 @@ from mlaot.binding.state import (
     tensors_head,
 )
 from mlaot.binding.tables import describe, onnx_ports
+from mlaot.binding.weights import Vectorizers, vectorizers_of
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
@@ -44,10 +45,12 @@ from mlaot.printing.python.spelling import index_text
 from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
+from mlaot.tokenizers.vectorizer import Vectorizer
 
 FASTER = (FIT_BEGIN, FIT_STEP, FIT_END, READ_TEXTS)  # entries that only make others faster
 # The tables of characters that a packed tokenizer has itself.
 UNICODE = ("combining", "decompositions", "compositions")
+VECTORIZER = "mlaot.tokenizers.vectorizer"
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {
     "set_input": "_set_input",
@@ -122,12 +125,14 @@ def render_python(program: Program) -> str:
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
         **text_parts(module.generation),
+        vectorizers=[list(map(vectorizer_text, port)) for port in vectorizers_of(module)],
+        vectorizer_definitions=definitions([(VECTORIZER, name) for name in ("Vectorizer", "rows")], ()),
         kernels=kernels.texts,
         dims=tuple(dims.values()),
         named=dims,
         parameters=", ".join(dims.values()),
         extents=", ".join(f"{shown(extent)!r}: {index(extent, dims)}" for extent in extents.all),
-        entries=[entry_text(extents, entry, dims) for entry in served.entries],
+        entries=[entry_text(extents, entry, dims, vectorizers_of(module)) for entry in served.entries],
         known={"_ACCUMULATE": "accumulate", "_FIT": "fit", "_PREPARE": PREPARE},
         names=[entry.name for entry in served.entries],
         constants=constants(module, fit),
@@ -162,8 +167,8 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
             )
 
 
-def entry_text(extents: Extents, entry: Entry, dims: dict[str, str]) -> str:
-    """Return an entry of the table."""
+def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers]) -> str:
+    """Return an entry of the table; ``known``: the vectorizers of all inputs."""
     kernel = {"fit": "train_step"}.get(entry.name, entry.name)
     parts = ("_forward", "_backward") if entry.split else ("",)
     solves = [
@@ -171,8 +176,8 @@ def entry_text(extents: Extents, entry: Entry, dims: dict[str, str]) -> str:
         for s in extents.solves(entry)
     ]
     fields = {
-        "inputs": tuple_text(port_text(port) for port in entry.inputs),
-        "outputs": tuple_text(port_text(port) for port in entry.results),
+        "inputs": tuple_text(port_text(port, known) for port in entry.inputs),
+        "outputs": tuple_text(port_text(port, known) for port in entry.results),
         "run": tuple_text(f"_{kernel}{part}_python" for part in parts),
         "workspace": f"lambda {', '.join(dims.values())}: {index(parse(entry.workspace), dims)}",
         "solves": repr(tuple(solves)),
@@ -192,12 +197,13 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def port_text(port: Port) -> str:
-    """Return a port of the table."""
+def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
+    """Return a port of the table; ``known``: the vectorizers of all inputs."""
     more = [f"default={float(port.default)!r}"] if port.default is not None else []
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
+    more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
     return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"
@@ -274,6 +280,18 @@ def tokenizer_text() -> list[str]:
     """Return the definitions that unpack a tokenizer; those of its tables of characters are given."""
     given = {renamed(("mlaot.tokenizers.unicode", name)) for name in UNICODE}
     return definitions([("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)], given)
+
+
+def vectorizer_text(vectorizer: Vectorizer) -> dict[str, object]:
+    """Return a vectorizer for the template: its fields, and lines of its terms by their places."""
+    names = [each.name for each in fields(vectorizer) if each.name not in ("places", "stop_words")]
+    kept = {name: repr(getattr(vectorizer, name)) for name in names}
+    kept["stop_words"] = f"frozenset({sorted(vectorizer.stop_words)})"
+    terms = [repr(term) for term in sorted(vectorizer.places, key=vectorizer.places.__getitem__)]
+    return {
+        "fields": ", ".join(f"{name}={value}" for name, value in kept.items()),
+        "terms": [f"{', '.join(terms[i : i + 8])}," for i in range(0, len(terms), 8)],
+    }
 
 
 def session_constants(module: ExtensionModule) -> dict[str, object]:

@@ -26,7 +26,7 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import Weights, weights_parts
+from mlaot.binding.weights import Vectorizers, Weights, vectorizers_of, weights_parts
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
 from mlaot.ir.types import DTYPES
@@ -61,14 +61,16 @@ def session(module: ExtensionModule) -> dict[str, object]:
 
 def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
-    return json.dumps(
-        [{"name": names[p.name], "shape": list(p.shape), "type": f"tensor({onnx_name(p)})"} for p in ports]
-    )
+    rows = []
+    for port in ports:
+        shape = port.shape[:-1] if port.vectorizers else port.shape
+        rows.append({"name": names[port.name], "shape": list(shape), "type": f"tensor({onnx_name(port)})"})
+    return json.dumps(rows)
 
 
 def onnx_name(port: Port) -> str:
     """ONNX's name of what callers see in a port."""
-    return "string" if port.strings else ONNX_NAMES[port.dtype]
+    return "string" if port.strings or port.vectorizers else ONNX_NAMES[port.dtype]
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
@@ -187,7 +189,8 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
-        "HAS_STRINGS": bool(strings_of(module)),
+        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module)),
+        "HAS_VECTORIZER": bool(vectorizers_of(module)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
@@ -220,7 +223,7 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
     """Where the parts of the state and of the weights lie, in bytes."""
     if not module.slots:
         return {}
-    _, initial_at, scalars_at, _ = weights_parts(module)
+    _, initial_at, scalars_at, *_ = weights_parts(module)
     file_tensors = "TENSORS" if in_file(module) == saved(module) else "FILE_TENSORS"
     fields: dict[str, object] = {
         "slots": "SLOTS",
@@ -281,7 +284,7 @@ def text_table(module: ExtensionModule, dims: Sequence[str]) -> dict[str, object
     if generation is None:
         return {}
     at = {slot.name: slot.offset for slot in module.slots}
-    *_, tokenizer_at = weights_parts(module)
+    *_, tokenizer_at, _ = weights_parts(module)
     return {
         "type_name": 'MODULE_NAME ".Generation"',
         "entry": f"ENTRY_{generation.entry}",
@@ -355,7 +358,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": port_rows(extents, entry, strings_of(module)) or ["{0}"],
+        "ports": port_rows(extents, entry, strings_of(module), weights_parts(module)[-1]) or ["{0}"],
         "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
         "inputs": len(entry.inputs),
         "outputs": len(entry.results),
@@ -376,14 +379,24 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     }
 
 
-def port_rows(extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]]) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these."""
+def port_rows(
+    extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], vectorizers_at: Mapping[Vectorizers, int]
+) -> list[str]:
+    """The ports of an entry, inputs first; ``strings``: all tables of these; ``vectorizers_at``: where theirs lie."""
     rows, at = [], 0
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
-        rows.append(port_row(extents, port, ranges, strings))
+        rows.append(port_row(extents, port, texts_row(port, vectorizers_at) + ranges, strings))
         at += len(port.ranges)
     return rows
+
+
+def texts_row(port: Port, vectorizers_at: Mapping[Vectorizers, int]) -> str:
+    """The fields of a port of texts."""
+    if not port.vectorizers:
+        return ""
+    size = sum(vectorizer.size for vectorizer in port.vectorizers)
+    return f", .has_texts = true, .texts_at = {vectorizers_at[port.vectorizers]}, .texts_size = {size}"
 
 
 def strings_of(module: ExtensionModule) -> list[tuple[str, ...]]:

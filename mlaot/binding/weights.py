@@ -1,4 +1,4 @@
-"""The weights of a module: constants, the start of the state, the scalars of a scalar model, a tokenizer's tables."""
+"""The weights of a module: constants, the start of the state, the scalars of a scalar model, tables of texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from mlaot.binding.state import scalar_runs
 from mlaot.lower.program import ExtensionModule
 from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.tokenizers.vectorizer import Vectorizer
+from mlaot.tokenizers.vectorizer_packing import pack_vectorizers
 
+Vectorizers = tuple[Vectorizer, ...]
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
 # Unless settings say so, larger ones go into a file of their own.
@@ -44,9 +47,9 @@ def placed_weights(module: ExtensionModule) -> Weights:
     return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
 
 
-def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int]:
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Vectorizers, int]]:
     """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
-    state, the scalar table, and the tokenizer.
+    state, the scalar table, the tokenizer, and the vectorizers of each input that has some.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
@@ -57,7 +60,19 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
     parts: list[bytes | bytearray] = []
     for part in (module.constants, initial, table, tokenizer):
         parts += [part, bytes(-len(part) % LINE)]
-    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at
+    place, vectorizers_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Vectorizers, int]()
+    for vectorizers in vectorizers_of(module):
+        part = pack_vectorizers(vectorizers)
+        parts += [part, bytes(-len(part) % LINE)]
+        vectorizers_at[vectorizers] = place
+        place += whole_lines(len(part))
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at, vectorizers_at
+
+
+def vectorizers_of(module: ExtensionModule) -> list[Vectorizers]:
+    """The vectorizers of inputs."""
+    ports = [port for entry in module.entries for port in entry.inputs]
+    return list(dict.fromkeys(port.vectorizers for port in ports if port.vectorizers))
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:

@@ -13,6 +13,7 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
+from mlaot.tokenizers.vectorizer import Vectorizer
 
 Shape = tuple[int | str, ...]
 LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more
@@ -26,7 +27,8 @@ class Port:
     ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
-    there on, equal ones the same in a call, and outputs give them back.
+    there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
+    of rows of their terms.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Port:
     ranges: tuple[IndexRange, ...] = ()
     strings: tuple[str, ...] = ()
     further: bool = False
+    vectorizers: tuple[Vectorizer, ...] = ()
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
@@ -66,6 +69,9 @@ def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
         elements = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
     else:
         elements = z % np.uint64(2 if dtype.kind == "b" else 8)
+    if port.vectorizers:  # terms that are there up to three times
+        size = np.uint64(sum(vectorizer.size for vectorizer in port.vectorizers))
+        elements = ((z >> np.uint64(32)) % np.uint64(4)) << np.uint64(32) | (z & np.uint64(0xFFFFFFFF)) % size
     elements, z = elements.astype(dtype.numpy).reshape(shape), z.reshape(shape)
     most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
     for range_ in port.ranges:

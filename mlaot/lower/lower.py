@@ -185,7 +185,8 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further)
+    vectorizers = attrs.get("vectorizers", ())
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers)
 
 
 def _work(graph: Graph) -> Dim:

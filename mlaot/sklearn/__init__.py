@@ -1,7 +1,7 @@
 """Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` is a model like any other. Needs scikit-learn.
 
 Each estimator has rules, which compute in float64 what scikit-learn computes (``mlaot/sklearn/rules.py``); linear
-models and perceptrons that were fitted on float32 are computed in float32, as there. Where there is none, as for texts,
+models and perceptrons that were fitted on float32 are computed in float32, as there. Where there is none,
 skl2onnx turns the whole into an ONNX graph, in which rules are nodes of mlaot's own.
 """
 

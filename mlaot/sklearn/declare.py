@@ -32,9 +32,10 @@ from mlaot.onnx.declare import check_refused, pinned_by, port_name, prepare_impo
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Maps, Strings
 from mlaot.settings import ModelSettings, Settings
-from mlaot.sklearn import decomposition, encoders, imputing, iterated, linear, preprocessing, wrappers
+from mlaot.sklearn import decomposition, encoders, imputing, iterated, linear, preprocessing, texts, wrappers
 from mlaot.sklearn.files import read, undamaged
-from mlaot.sklearn.rules import METHODS, Frame, Unknown, compute, join, knows, methods_of, second_method
+from mlaot.sklearn.rules import METHODS, Frame, Texts, Unknown, compute, join, knows, methods_of, second_method
+from mlaot.sklearn.texts import vectorizers_in
 
 FAMILIES = (
     decomposition,
@@ -43,6 +44,7 @@ FAMILIES = (
     iterated,
     linear,
     preprocessing,
+    texts,
     wrappers,
 )  # importing them fills ``RULES``
 LABELS = ("LabelBinarizer", "LabelEncoder")
@@ -99,11 +101,14 @@ def declare(estimator: Any, sample: Any, dims: Mapping[str, int], place: str) ->
         is_whole = column.features or type(estimator).__name__ in LABELS
         return column.numbers(sample if is_whole else sample[name])
 
+    has_texts = any(column.counts for column in columns.values())
     return Declaration(
         lambda: trace_estimator(estimator, columns, dims),
         place,
-        {"scikit-learn": lambda arrays: call_methods(estimator, columns, arrays)},
-        None if sample is None else {port_name(name): numbers(name, column) for name, column in columns.items()},
+        {} if has_texts else {"scikit-learn": lambda arrays: call_methods(estimator, columns, arrays)},
+        None
+        if sample is None or has_texts
+        else {port_name(name): numbers(name, column) for name, column in columns.items()},
     )
 
 
@@ -116,11 +121,15 @@ PRODUCTS = (
 
 @dataclass(frozen=True)
 class Column:
-    """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for."""
+    """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for.
+
+    ``counts``: its numbers are of the terms of texts, as vectorizers count them.
+    """
 
     dtype: DType
     features: int = 0
     texts: tuple[str, ...] = ()
+    counts: bool = False
 
     def type(self, wide: bool) -> Any:
         """Return what it is to skl2onnx, where floats are computed in float64 or else in float32."""
@@ -142,6 +151,8 @@ class Column:
 
     def prepare(self, x: Any, wide: bool) -> Any:
         """Convert rows to the dtype that they are computed in; other numbers than those of texts are no text."""
+        if self.counts:
+            return Texts(x)
         x = x if self.features else np.expand_dims(x, -1)
         if self.texts:
             count = len(self.texts)
@@ -162,7 +173,10 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
         return {"y": _column("y", estimator.classes_ if sample is None else sample, {"y": estimator.classes_})}
     if hasattr(sample, "columns") or isinstance(sample, Mapping):
         categories = dict(_categories(estimator, list(sample)))
-        return {str(column): _column(column, sample[column], categories) for column in sample}
+        takes_texts = any(vectorizers_in(estimator))
+        return {str(column): _column(column, sample[column], categories, takes_texts) for column in sample}
+    if not hasattr(estimator, "n_features_in_") and any(vectorizers_in(estimator)):
+        return {"X": Column(i64, counts=True)}
     if sample is not None:
         shape = np.shape(sample)
         if len(shape) != 2:
@@ -186,11 +200,13 @@ def is_single(estimator: Any, columns: Mapping[str, Column]) -> bool:
     return all(np.asarray(array).dtype == np.float32 for array in fitted)
 
 
-def _column(name: str, values: Any, categories: Mapping[str, Any]) -> Column:
+def _column(name: str, values: Any, categories: Mapping[str, Any], takes_texts: bool = False) -> Column:
     array = np.asarray(values)
     if str(array.dtype) in BY_NUMPY:
         return Column(BY_NUMPY[str(array.dtype)])
     texts = tuple(categories.get(name, ()))
+    if takes_texts and not texts:
+        return Column(i64, counts=True)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise MlaotError(f"{name} is {array.dtype}, and no encoder of the pipeline tells all of its strings")
     return Column(i64, texts=texts)
@@ -217,8 +233,9 @@ def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping
     try:
         if knows(estimator):
             return _trace(estimator, columns, dims, by_rules)
-    except Unknown:  # of texts, for instance
-        pass
+    except Unknown:
+        if any(column.counts for column in columns.values()):
+            raise
     return _trace(estimator, columns, dims, by_converters)
 
 
@@ -229,7 +246,9 @@ def by_rules(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str,
     """Compute the methods of an estimator by mlaot's own rules."""
     wide = not is_single(estimator, columns)
     rows = {name: column.prepare(inputs[name], wide) for name, column in columns.items()}
-    if len(rows) == 1 and next(iter(columns.values())).features:
+    if len(rows) == 1 and isinstance(rows.get("X"), Texts):
+        x = rows["X"]
+    elif len(rows) == 1 and next(iter(columns.values())).features:
         x = astype(rows["X"], f64) if rows["X"].dtype not in (f32, f64) else rows["X"]
     else:
         x = Frame([rows.get(str(name)) for name in getattr(estimator, "feature_names_in_", rows)])
@@ -241,6 +260,10 @@ def by_rules(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str,
             unknown = error
     if not found:
         raise unknown
+    for name, column in rows.items():
+        if isinstance(column, Texts) and column.vectorizers:
+            _, vectorizers = zip(*column.vectorizers.values(), strict=True)
+            as_node(inputs[name]).attrs["vectorizers"] = vectorizers
     return {method: value if isinstance(value, list) else [join(value)] for method, value in found.items()}
 
 
@@ -272,15 +295,19 @@ def _trace(
     graph = Graph("model")
     held: dict[str, Held] = {}
     batch = pinned_by(dims).get("batch", dim("batch"))
-    outside = f64 if any(column.dtype is f64 for column in columns.values()) else f32
+    outside = f64 if any(column.dtype is f64 or column.counts for column in columns.values()) else f32
     with tracing(Trace(graph, held=held)):
         inputs = {}
         for name, column in columns.items():
-            shape = (batch, column.features) if column.features else (batch,)
-            notes = {"strings": column.texts} if column.texts else {"converts": True}  # as scikit-learn does
+            features = dim(f"{port_name(name)}_words") if column.counts else column.features
+            shape = (batch, features) if features else (batch,)
+            notes: dict[str, Any] = {"converts": True}  # as scikit-learn does
+            if column.counts or column.texts:
+                notes = {"vectorizers": ()} if column.counts else {"strings": column.texts}
             rows = graph.input(port_name(name), Type(column.dtype, shape), **notes)
             inputs[name] = Tensor(rows)
         results = results_of(estimator, columns, inputs)
+        columns = {name: column for name, column in columns.items() if not _is_dropped(graph, name, column)}
         labels: dict[tuple[str, str], tuple[str, ...]] = {}
         for name, values in results.items():
             for i, value in enumerate(values):
@@ -306,6 +333,14 @@ def _trace(
         info=info,
         labels=labels,
     )
+
+
+def _is_dropped(graph: Graph, name: str, column: Column) -> bool:
+    """Remove an input of texts that no vectorizer takes, and tell whether it was one."""
+    is_dropped = column.counts and not graph.inputs[port_name(name)].attrs["vectorizers"]
+    if is_dropped:
+        del graph.inputs[port_name(name)]
+    return is_dropped
 
 
 def _as_list(classes: Any) -> Any:

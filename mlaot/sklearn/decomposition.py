@@ -12,6 +12,7 @@ from mlaot.onnx.ops.ml import take
 from mlaot.sklearn.kernels import squares
 from mlaot.sklearn.neighbors import moved_points, nearest, within
 from mlaot.sklearn.rules import Array, Unknown, compute, rule, sign
+from mlaot.sklearn.words import is_sparse, squared_distances
 
 
 @rule("transform", "_BasePCA")
@@ -163,18 +164,20 @@ def barycenter(estimator: Any, x: Any) -> Any:
     return np.sum(take(estimator.embedding_, index) * np.expand_dims(weights, -1), axis=1)
 
 
-@rule("predict", "_BaseKMeans MeanShift AffinityPropagation")
+@rule("predict", "_BaseKMeans MeanShift AffinityPropagation", sparse=True)
 def nearest_center(estimator: Any, x: Any) -> Any:
     return _nearest(x, estimator.cluster_centers_)
 
 
 def _nearest(x: Any, points: Any) -> Any:
     """Return the place of the nearest of points, by products."""
+    if is_sparse(x):
+        return np.argmin(squared_distances(x, points), axis=-1)
     origin, _, weights, lengths = moved_points(np.asarray(points, np.float64))
     return np.argmin((x - origin) @ weights + lengths, axis=-1)
 
 
-@rule("transform", "_BaseKMeans")
+@rule("transform", "_BaseKMeans", sparse=True)
 def to_centers(estimator: Any, x: Any) -> Any:
     return np.sqrt(squares(x, estimator.cluster_centers_))
 

@@ -99,7 +99,7 @@ def _spread(one: Any, found: Any, count: int) -> Any:
     return found if len(one.classes_) == count else found @ np.eye(count)[np.asarray(one.classes_)]
 
 
-@rule("predict_proba", "BaggingClassifier")
+@rule("predict_proba", "BaggingClassifier", sparse=True)
 def bagged_shares(estimator: Any, x: Any) -> Any:
     count = len(estimator.classes_)
     if not hasattr(estimator.estimator_, "predict_proba"):
@@ -110,17 +110,17 @@ def bagged_shares(estimator: Any, x: Any) -> Any:
     return _mean([_spread(one, each, count) for one, each in zip(estimator.estimators_, found, strict=True)])
 
 
-@rule("decision_function", "BaggingClassifier")
+@rule("decision_function", "BaggingClassifier", sparse=True)
 def bagged_decision(estimator: Any, x: Any) -> Any:
     return _mean(_bags(estimator, "decision_function", x))
 
 
-@rule("predict", "BaggingRegressor")
+@rule("predict", "BaggingRegressor", sparse=True)
 def bagged_value(estimator: Any, x: Any) -> Any:
     return _mean(_bags(estimator, "predict", x))
 
 
-@rule("decision_function", "AdaBoostClassifier")
+@rule("decision_function", "AdaBoostClassifier", sparse=True)
 def boosted_votes(estimator: Any, x: Any) -> Any:
     """Votes by weight; what an estimator does not vote for it votes against."""
     count, weights, total = len(estimator.classes_), estimator.estimator_weights_, 0.0
@@ -132,19 +132,19 @@ def boosted_votes(estimator: Any, x: Any) -> Any:
     return total[:, 1] - total[:, 0] if count == 2 else total
 
 
-@rule("class_index", "AdaBoostClassifier")
+@rule("class_index", "AdaBoostClassifier", sparse=True)
 def boosted_class(estimator: Any, x: Any) -> Any:
     found = boosted_votes(estimator, x)
     return astype(found > 0, np.int64) if found.ndim == 1 else np.argmax(found, axis=-1)
 
 
-@rule("predict_proba", "AdaBoostClassifier")
+@rule("predict_proba", "AdaBoostClassifier", sparse=True)
 def boosted_shares(estimator: Any, x: Any) -> Any:
     found = boosted_votes(estimator, x)
     return softmax(np.stack([-found, found], axis=-1) / 2 if found.ndim == 1 else found / (found.shape[1] - 1))
 
 
-@rule("predict", "AdaBoostRegressor")
+@rule("predict", "AdaBoostRegressor", sparse=True)
 def weighted_median(estimator: Any, x: Any) -> Any:
     """The median of what the estimators predict, by weight."""
     values = np.stack([compute(one, "predict", x) for one in estimator.estimators_], axis=-1)

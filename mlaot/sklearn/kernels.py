@@ -13,11 +13,14 @@ from mlaot.onnx.ops.ml import couple, take
 from mlaot.onnx.ops.ml import votes as votes_of_pairs
 from mlaot.sklearn.neighbors import nearest
 from mlaot.sklearn.preprocessing import center
-from mlaot.sklearn.rules import Array, compute, dense, rule, sign
+from mlaot.sklearn.rules import Array, compute, dense, join, rule, sign
+from mlaot.sklearn.words import is_sparse, squared_distances, values_of
 
 
 def squares(x: Any, points: Array) -> Any:
     """Return the squares of Euclidean distances [batch, points], as differences: squares of features would cancel."""
+    if is_sparse(x):
+        return squared_distances(x, points)
     difference = np.expand_dims(x, 1) - points
     return np.sum(difference * difference, axis=-1)
 
@@ -28,7 +31,8 @@ def _chi2(x: Any, points: Array) -> Any:
 
 
 def _unit(x: Any) -> Any:
-    length = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+    values = values_of(x)
+    length = np.sqrt(np.sum(values * values, axis=-1, keepdims=True))
     return x / np.where(length == 0, 1.0, length)
 
 
@@ -44,13 +48,14 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x, p, gamma, coef0, **_: np.tanh(gamma * (x @ p.T) + coef0),
 }
 KERNELS["polynomial"] = KERNELS["poly"]
+PRODUCTS = ("cosine", "linear", "poly", "polynomial", "rbf", "sigmoid")  # of rows, which may be sparse
 
 
 def kernel(name: Any, x: Any, points: Any, gamma: Any = None, coef0: Any = None, degree: Any = None) -> Any:
     """Return a kernel of each row and each point; what is None has the default of ``sklearn.metrics.pairwise``."""
     if name not in KERNELS:
         raise MlaotError(f"the kernel {name!r:.60} cannot be converted; known are {', '.join(KERNELS)}")
-    points = np.asarray(dense(points), np.float64)
+    x, points = join(x, sparse=name in PRODUCTS), np.asarray(dense(points), np.float64)
     if gamma is None:
         gamma = 1.0 if name == "chi2" else 1 / points.shape[-1]
     return KERNELS[name](
@@ -68,22 +73,22 @@ def _with_supports(estimator: Any, x: Any, weight: Array) -> Any:
     return kernel(estimator.kernel, x, vectors, estimator._gamma, estimator.coef0, estimator.degree) @ weight.T
 
 
-@rule("predict", "SVR NuSVR")
+@rule("predict", "SVR NuSVR", sparse=True)
 def support_regression(estimator: Any, x: Any) -> Any:
     return _with_supports(estimator, x, dense(estimator.dual_coef_))[:, 0] + estimator.intercept_[0]
 
 
-@rule("decision_function", "OneClassSVM")
+@rule("decision_function", "OneClassSVM", sparse=True)
 def one_class_decision(estimator: Any, x: Any) -> Any:
     return support_regression(estimator, x)
 
 
-@rule("score_samples", "OneClassSVM")
+@rule("score_samples", "OneClassSVM", sparse=True)
 def one_class_score(estimator: Any, x: Any) -> Any:
     return support_regression(estimator, x) + estimator.offset_
 
 
-@rule("predict", "OneClassSVM")
+@rule("predict", "OneClassSVM", sparse=True)
 def one_class_side(estimator: Any, x: Any) -> Any:
     return sign(support_regression(estimator, x) > 0)
 
@@ -101,7 +106,7 @@ def _pairs(estimator: Any, x: Any) -> Any:
     return _with_supports(estimator, x, np.array(rows)) + estimator._intercept_
 
 
-@rule("decision_function", "BaseSVC")
+@rule("decision_function", "BaseSVC", sparse=True)
 def support_decision(estimator: Any, x: Any) -> Any:
     pairs, count = _pairs(estimator, x), len(estimator.classes_)
     if count == 2:
@@ -118,7 +123,7 @@ def one_against_one(is_second: Any, confidence: Any, count: int) -> Any:
     return (1 - won) @ wins + won @ losses + total / (3 * (np.abs(total) + 1))
 
 
-@rule("class_index", "BaseSVC")
+@rule("class_index", "BaseSVC", sparse=True)
 def support_class(estimator: Any, x: Any) -> Any:
     count = len(estimator.classes_)
     if estimator.break_ties and estimator.decision_function_shape == "ovr" and count > 2:
@@ -126,14 +131,14 @@ def support_class(estimator: Any, x: Any) -> Any:
     return np.argmax(votes_of_pairs(_pairs(estimator, x), count), axis=-1)
 
 
-@rule("predict_proba", "BaseSVC")
+@rule("predict_proba", "BaseSVC", sparse=True)
 def support_shares(estimator: Any, x: Any) -> Any:
     """Platt's probabilities of the pairs, coupled."""
     odds = _pairs(estimator, x) * estimator._probA + estimator._probB
     return couple(sigmoid(-odds), len(estimator.classes_))
 
 
-@rule("predict", "KernelRidge")
+@rule("predict", "KernelRidge", sparse=True)
 def kernel_ridge(estimator: Any, x: Any) -> Any:
     return _pairwise(estimator, x, estimator.X_fit_) @ estimator.dual_coef_
 
@@ -145,7 +150,7 @@ def _pairwise(estimator: Any, x: Any, points: Any) -> Any:
     return kernel(estimator.kernel, x, points, **given | options)
 
 
-@rule("transform", "Nystroem")
+@rule("transform", "Nystroem", sparse=True)
 def nystroem(estimator: Any, x: Any) -> Any:
     return _pairwise(estimator, x, estimator.components_) @ estimator.normalization_.T
 

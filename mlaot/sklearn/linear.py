@@ -10,7 +10,8 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import astype, log_softmax, relu, sigmoid, softmax
 from mlaot.nn.fitted_trees import LINKS, identity
-from mlaot.sklearn.rules import Unknown, compute, constant, dense, pick, rule, sign
+from mlaot.sklearn.rules import Unknown, compute, constant, dense, join, pick, rule, sign
+from mlaot.sklearn.words import mapped
 
 JOINT = "LogisticRegression LogisticRegressionCV"
 
@@ -27,13 +28,13 @@ def flat(x: Any) -> Any:
     return x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
 
 
-@rule("predict", "LinearModel BaseSGDRegressor")
+@rule("predict", "LinearModel BaseSGDRegressor", sparse=True)
 def linear_regression(estimator: Any, x: Any) -> Any:
     found = scores(estimator, x)
     return found[:, 0] if np.ndim(estimator.coef_) == 1 else found
 
 
-@rule("predict", "_GeneralizedLinearRegressor")
+@rule("predict", "_GeneralizedLinearRegressor", sparse=True)
 def generalized(estimator: Any, x: Any) -> Any:
     link = type(estimator._base_loss.link).__name__
     if link not in LINKS:
@@ -41,19 +42,19 @@ def generalized(estimator: Any, x: Any) -> Any:
     return LINKS[link](scores(estimator, x)[:, 0])
 
 
-@rule("decision_function", "LinearClassifierMixin")
+@rule("decision_function", "LinearClassifierMixin", sparse=True)
 def decision(estimator: Any, x: Any) -> Any:
     return flat(scores(estimator, x))
 
 
-@rule("class_index", "LinearClassifierMixin")
+@rule("class_index", "LinearClassifierMixin", sparse=True)
 def by_scores(estimator: Any, x: Any) -> Any:
     """The largest score decides, of two classes the sign of one."""
     found = scores(estimator, x)
     return astype(found[:, 0] > 0, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
 
 
-@rule("predict", "_RidgeClassifierMixin")
+@rule("predict", "_RidgeClassifierMixin", sparse=True)
 def ridge_classes(estimator: Any, x: Any) -> Any:
     if estimator._label_binarizer.y_type_.startswith("multilabel"):
         return astype(scores(estimator, x) > 0, np.int64)
@@ -67,7 +68,7 @@ def shares(found: Any) -> Any:
     return found / np.sum(found, axis=-1, keepdims=True)
 
 
-@rule("predict_proba", JOINT)
+@rule("predict_proba", JOINT, sparse=True)
 def logistic(estimator: Any, x: Any) -> Any:
     found, kind = scores(estimator, x), getattr(estimator, "multi_class", "deprecated")
     is_apart = kind == "ovr" or (kind != "multinomial" and (found.shape[1] == 1 or estimator.solver == "liblinear"))
@@ -76,7 +77,7 @@ def logistic(estimator: Any, x: Any) -> Any:
     return softmax(np.concatenate([-found, found], axis=-1) if found.shape[1] == 1 else found)
 
 
-@rule("predict_proba", "SGDClassifier")
+@rule("predict_proba", "SGDClassifier", sparse=True)
 def stochastic(estimator: Any, x: Any) -> Any:
     found = scores(estimator, x)
     if estimator.loss == "log_loss":
@@ -88,17 +89,17 @@ def stochastic(estimator: Any, x: Any) -> Any:
     return np.where(total == 0, 1 / found.shape[1], found / np.where(total == 0, 1.0, total))
 
 
-@rule("score_samples", "SGDOneClassSVM")
+@rule("score_samples", "SGDOneClassSVM", sparse=True)
 def one_class_score(estimator: Any, x: Any) -> Any:
     return (x @ estimator.coef_.T)[:, 0] if estimator.coef_.ndim == 2 else x @ estimator.coef_
 
 
-@rule("decision_function", "SGDOneClassSVM")
+@rule("decision_function", "SGDOneClassSVM", sparse=True)
 def one_class_decision(estimator: Any, x: Any) -> Any:
     return one_class_score(estimator, x) - estimator.offset_
 
 
-@rule("predict", "SGDOneClassSVM")
+@rule("predict", "SGDOneClassSVM", sparse=True)
 def one_class_side(estimator: Any, x: Any) -> Any:
     return sign(one_class_decision(estimator, x) >= 0)
 
@@ -142,7 +143,8 @@ def gaussian_bayes(estimator: Any, x: Any) -> Any:
 def bernoulli_bayes(estimator: Any, x: Any) -> Any:
     """Return what independent events give."""
     if estimator.binarize is not None:
-        x = astype(x > estimator.binarize, np.float64)
+        x = join(x) if estimator.binarize < 0 else x
+        x = mapped(lambda values: astype(values > estimator.binarize, np.float64), x)
     absent = np.log(1 - np.exp(estimator.feature_log_prob_))
     return x @ (estimator.feature_log_prob_ - absent).T + (estimator.class_log_prior_ + np.sum(absent, axis=1))
 
@@ -175,23 +177,25 @@ BAYES = {
     "MultinomialNB": multinomial_bayes,
     "QuadraticDiscriminantAnalysis": quadratic,
 }
+PRODUCTS = ("BernoulliNB", "ComplementNB", "MultinomialNB")  # of rows, which may be sparse
 
 
 def _joint(estimator: Any, x: Any) -> Any:
-    return BAYES[type(estimator).__name__](estimator, x)
+    name = type(estimator).__name__
+    return BAYES[name](estimator, x if name in PRODUCTS else join(x))
 
 
-@rule("class_index", " ".join(BAYES))
+@rule("class_index", " ".join(BAYES), sparse=True)
 def bayes_class(estimator: Any, x: Any) -> Any:
     return np.argmax(_joint(estimator, x), axis=-1)
 
 
-@rule("predict_proba", " ".join(BAYES))
+@rule("predict_proba", " ".join(BAYES), sparse=True)
 def bayes_shares(estimator: Any, x: Any) -> Any:
     return softmax(_joint(estimator, x))
 
 
-@rule("predict_log_proba", " ".join(BAYES))
+@rule("predict_log_proba", " ".join(BAYES), sparse=True)
 def bayes_logs(estimator: Any, x: Any) -> Any:
     return log_softmax(_joint(estimator, x))
 
@@ -223,7 +227,7 @@ def perceptron(estimator: Any, x: Any) -> Any:
     return x
 
 
-@rule("predict", "MLPRegressor")
+@rule("predict", "MLPRegressor", sparse=True)
 def perceptron_value(estimator: Any, x: Any) -> Any:
     return flat(perceptron(estimator, x))
 
@@ -232,19 +236,19 @@ def _is_multilabel(estimator: Any) -> bool:
     return bool(estimator._label_binarizer.y_type_.startswith("multilabel"))
 
 
-@rule("predict_proba", "MLPClassifier")
+@rule("predict_proba", "MLPClassifier", sparse=True)
 def perceptron_shares(estimator: Any, x: Any) -> Any:
     found = perceptron(estimator, x)
     return shares(found) if found.shape[1] == 1 and not _is_multilabel(estimator) else found
 
 
-@rule("class_index", "MLPClassifier")
+@rule("class_index", "MLPClassifier", sparse=True)
 def perceptron_place(estimator: Any, x: Any) -> Any:
     found = perceptron(estimator, x)
     return astype(found[:, 0] > 0.5, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
 
 
-@rule("predict", "MLPClassifier")
+@rule("predict", "MLPClassifier", sparse=True)
 def perceptron_class(estimator: Any, x: Any) -> Any:
     if _is_multilabel(estimator):
         return astype(perceptron(estimator, x) > 0.5, np.int64)

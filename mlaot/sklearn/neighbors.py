@@ -14,7 +14,8 @@ from mlaot.frontend.numpy import astype, log_softmax, logsumexp, softmax, top_k
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Strings
-from mlaot.sklearn.rules import Array, Unknown, is_one_label, pick, rule, sign
+from mlaot.sklearn.rules import Array, dense, is_one_label, join, pick, rule, sign
+from mlaot.sklearn.words import is_sparse, squared_distances
 
 EUCLIDEAN = ("euclidean", "l2")
 
@@ -68,15 +69,17 @@ def distances(metric: Any, x: Any, points: Any, options: Any = None) -> Any:
 
 def learnt(estimator: Any) -> Array:
     """Return the points among which neighbours are sought."""
-    if not isinstance(estimator._fit_X, np.ndarray):
-        raise Unknown("neighbours among rows of a sparse matrix cannot be converted")
-    return np.asarray(estimator._fit_X, np.float64)
+    return np.asarray(dense(estimator._fit_X), np.float64)
 
 
 def nearest(estimator: Any, x: Any, count: int | None = None) -> tuple[Any, Any]:
     """Find the nearest points; return their distances and places."""
     points, metric = learnt(estimator), estimator.effective_metric_
     count = estimator.n_neighbors if count is None else count
+    if is_sparse(x) and metric in EUCLIDEAN:
+        square, index = top_k(squared_distances(x, points), count, largest=False)
+        return np.sqrt(square), index
+    x = join(x)
     if metric not in EUCLIDEAN:
         apart = distances(metric, x, points, estimator.effective_metric_params_)
         found: tuple[Any, Any] = top_k(apart, count, largest=False)
@@ -90,7 +93,7 @@ def nearest(estimator: Any, x: Any, count: int | None = None) -> tuple[Any, Any]
 
 def within(estimator: Any, x: Any) -> tuple[Any, Any]:
     """Return the distances of all points, and which are within the radius."""
-    points, metric = learnt(estimator), estimator.effective_metric_
+    x, points, metric = join(x), learnt(estimator), estimator.effective_metric_
     if metric in EUCLIDEAN and getattr(estimator, "weights", None) in ("uniform", None):
         origin, _, weights, squares = moved_points(points)
         at = x - origin
@@ -150,14 +153,14 @@ def _means(estimator: Any, x: Any, values: Array) -> Any:
     return weight @ values / np.sum(weight, axis=1, keepdims=True)
 
 
-@rule("predict", "KNeighborsRegressor RadiusNeighborsRegressor")
+@rule("predict", "KNeighborsRegressor RadiusNeighborsRegressor", sparse=True)
 def neighbours_mean(estimator: Any, x: Any) -> Any:
     targets = np.asarray(estimator._y, np.float64)
     found = _means(estimator, x, targets.reshape(len(targets), -1))
     return found[:, 0] if targets.ndim == 1 else found
 
 
-@rule("predict_proba", "KNeighborsClassifier RadiusNeighborsClassifier")
+@rule("predict_proba", "KNeighborsClassifier RadiusNeighborsClassifier", sparse=True)
 def neighbours_votes(estimator: Any, x: Any) -> Any:
     classes = [estimator.classes_] if is_one_label(estimator) else estimator.classes_
     targets = np.asarray(estimator._y).reshape(len(estimator._y), -1)
@@ -177,7 +180,7 @@ def _of_none(estimator: Any, i: int, found: Any) -> Any:
     return np.where(np.isnan(found), np.float64(np.asarray(classes) == estimator.outlier_label_[i]), found)
 
 
-@rule("predict", "KNeighborsClassifier RadiusNeighborsClassifier")
+@rule("predict", "KNeighborsClassifier RadiusNeighborsClassifier", sparse=True)
 def neighbours_class(estimator: Any, x: Any) -> Any:
     found = neighbours_votes(estimator, x)
     if is_one_label(estimator):
@@ -195,17 +198,17 @@ def _class_of(estimator: Any, i: int, classes: Any, found: Any) -> Any:
     return pick(np.append(classes, outliers[i]), np.where(np.all(found == 0, axis=-1), len(classes), index))
 
 
-@rule("class_index", "KNeighborsClassifier RadiusNeighborsClassifier")
+@rule("class_index", "KNeighborsClassifier RadiusNeighborsClassifier", sparse=True)
 def neighbours_place(estimator: Any, x: Any) -> Any:
     return np.argmax(neighbours_votes(estimator, x), axis=-1)
 
 
-@rule("kneighbors", "NearestNeighbors")
+@rule("kneighbors", "NearestNeighbors", sparse=True)
 def found_neighbours(estimator: Any, x: Any) -> Any:
     return list(nearest(estimator, x))
 
 
-@rule("transform", "KNeighborsTransformer")
+@rule("transform", "KNeighborsTransformer", sparse=True)
 def nearest_graph(estimator: Any, x: Any) -> Any:
     is_distance = estimator.mode == "distance"
     distance, index = nearest(estimator, x, estimator.n_neighbors + is_distance)
@@ -213,7 +216,7 @@ def nearest_graph(estimator: Any, x: Any) -> Any:
     return np.sum(at * np.expand_dims(distance, -1) if is_distance else at, axis=1)
 
 
-@rule("transform", "RadiusNeighborsTransformer")
+@rule("transform", "RadiusNeighborsTransformer", sparse=True)
 def radius_graph(estimator: Any, x: Any) -> Any:
     distance, near = within(estimator, x)
     return np.where(near, distance, 0.0) if estimator.mode == "distance" else astype(near, f64)

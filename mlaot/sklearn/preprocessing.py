@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ from mlaot.frontend.numpy.namespace import SPECIAL
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import NORMS
 from mlaot.sklearn.rules import dense, join, rule
+from mlaot.sklearn.words import is_sparse, mapped, values_of
 
 EPSILON = np.finfo(np.float64).eps
 NEAR = 1e-7  # to the first or last quantile, which a normal distribution has infinitely far away
 
 
-@rule("transform", "StandardScaler")
+@rule("transform", "StandardScaler", sparse=True)
 def standardize(estimator: Any, x: Any) -> Any:
-    x = x - estimator.mean_ if estimator.with_mean else x
+    x = join(x) - estimator.mean_ if estimator.with_mean else x
     return x / estimator.scale_ if estimator.with_std else x
 
 
@@ -40,10 +42,10 @@ def from_range(estimator: Any, x: Any) -> Any:
     return (x - estimator.min_) / estimator.scale_
 
 
-@rule("transform", "MaxAbsScaler")
+@rule("transform", "MaxAbsScaler", sparse=True)
 def by_largest(estimator: Any, x: Any) -> Any:
     found = x / estimator.scale_
-    return np.clip(found, -1.0, 1.0) if getattr(estimator, "clip", False) else found
+    return mapped(lambda values: np.clip(values, -1.0, 1.0), found) if getattr(estimator, "clip", False) else found
 
 
 @rule("inverse_transform", "MaxAbsScaler")
@@ -68,22 +70,22 @@ def binarize(estimator: Any, x: Any) -> Any:
     return astype(x > estimator.threshold, f64)
 
 
-@rule("transform", "Normalizer")
+@rule("transform", "Normalizer", sparse=True)
 def normalize(estimator: Any, x: Any) -> Any:
     """Divide rows by their norms; rows of next to nothing stay."""
-    length = NORMS[estimator.norm.upper()](x)
+    length = NORMS[estimator.norm.upper()](values_of(x))
     return x / np.where(length < 10 * EPSILON, 1.0, length)
 
 
-@rule("transform", "TfidfTransformer")
+@rule("transform", "TfidfTransformer", sparse=True)
 def weigh_terms(estimator: Any, x: Any) -> Any:
     """Weight counts of terms; rows of zeros stay."""
     if estimator.sublinear_tf:
-        x = np.where(x == 0, 0.0, np.log(np.where(x == 0, 1.0, x)) + 1)
+        x = mapped(lambda values: np.where(values == 0, 0.0, np.log(np.where(values == 0, 1.0, values)) + 1), x)
     x = x * estimator.idf_ if estimator.use_idf else x
     if estimator.norm is None:
         return x
-    length = NORMS[estimator.norm.upper()](x)
+    length = NORMS[estimator.norm.upper()](values_of(x))
     return x / np.where(length == 0, 1.0, length)
 
 
@@ -234,6 +236,9 @@ def own_inverse(estimator: Any, x: Any) -> Any:
 
 def _call(function: Any, options: Any, x: Any) -> Any:
     try:
+        if is_sparse(x):  # as it is where it is fitted; most functions want all features
+            with suppress(AttributeError, TypeError):
+                return function(x, **(options or {}))
         return function(join(x), **(options or {}))
     except MlaotError:
         raise
@@ -250,12 +255,12 @@ def center(estimator: Any, x: Any) -> Any:
     return x - rows - np.sum(x, axis=-1, keepdims=True) / len(rows) + estimator.K_fit_all_
 
 
-@rule("transform", "SelectorMixin")
+@rule("transform", "SelectorMixin", sparse=True)
 def select(estimator: Any, x: Any) -> Any:
     return x[:, np.flatnonzero(estimator.get_support())]
 
 
-@rule("transform", "BaseRandomProjection NeighborhoodComponentsAnalysis TruncatedSVD")
+@rule("transform", "BaseRandomProjection NeighborhoodComponentsAnalysis TruncatedSVD", sparse=True)
 def project(estimator: Any, x: Any) -> Any:
     return x @ dense(estimator.components_).T
 

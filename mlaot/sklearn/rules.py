@@ -9,7 +9,7 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from mlaot.frontend.numpy import astype, zeros
 from mlaot.ir.types import f32, f64
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Strings
+from mlaot.sklearn.words import is_sparse
+from mlaot.tokenizers.vectorizer import Vectorizer
 
 Array = np.ndarray[Any, Any]
 Rule = Callable[[Any, Any], Any]
@@ -43,25 +45,45 @@ class Frame:
         return Frame([self.columns[int(i)] for i in places])
 
 
-def join(x: Any) -> Any:
-    """Join columns to rows of features, in float64 unless all are float32."""
+@dataclass
+class Texts:
+    """Texts, as numbers of their terms [batch, words], which ``vectorizers`` of estimators count by their ids.
+
+    The places of each begin at one, and end where those of the next begin, or at ``size``.
+    """
+
+    numbers: Any
+    vectorizers: dict[int, tuple[int, Vectorizer]] = field(default_factory=dict)
+    size: int = 0
+
+
+def join(x: Any, sparse: bool = False) -> Any:
+    """Join columns to rows of features, in float64 unless all are float32; with all features, if not ``sparse``."""
+    if is_sparse(x):
+        return x if sparse else x.toarray()
+    if isinstance(x, Texts):
+        raise MlaotError("texts go into an estimator that takes numbers")
     if not isinstance(x, Frame):
         return x
     if any(column is None for column in x.columns):
         raise MlaotError("the sample lacks a column that the estimator was fitted on")
-    if any(isinstance(column, Strings) for column in x.columns):
+    if any(isinstance(column, Strings | Texts) for column in x.columns):
         raise Unknown("there are texts among the features")
     dtype = f32 if all(column.dtype in (f32, np.float32) for column in x.columns) else f64
     return np.concatenate([astype(column, dtype) for column in x.columns], axis=-1)
 
 
-def rule(methods: str, kinds: str, frames: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a function as the rule of methods of classes; with ``frames`` it takes columns as they come."""
+def rule(methods: str, kinds: str, frames: bool = False, sparse: bool = False) -> Callable[[Rule], Rule]:
+    """Enter a function as the rule of methods of classes.
+
+    With ``frames`` it takes columns as they come. With ``sparse`` it does nothing with rows but to multiply and divide
+    them, or to pick features, as ``Words`` can, too.
+    """
 
     def enter(function: Rule) -> Rule:
         for kind in kinds.split():
             for method in methods.split():
-                RULES[kind, method] = function if frames else lambda estimator, x: function(estimator, join(x))
+                RULES[kind, method] = function if frames else lambda estimator, x: function(estimator, join(x, sparse))
         return function
 
     return enter

@@ -14,6 +14,7 @@ from mlaot.sklearn.ensembles import together
 from mlaot.sklearn.kernels import one_against_one
 from mlaot.sklearn.neighbors import distances
 from mlaot.sklearn.rules import METHODS, Frame, compute, constant, join, pick, rule
+from mlaot.sklearn.words import beside
 
 ALL = (*METHODS, "class_index", "kneighbors")
 
@@ -39,9 +40,10 @@ def _pipe(method: str) -> None:
         *steps, last = [step for _, step in estimator.steps if step is not None and step != "passthrough"] or [None]
         for step in steps:
             x = compute(step, "transform", x)
-        return join(x) if last is None or estimator.steps[-1][1] in (None, "passthrough") else compute(last, method, x)
+        is_plain = last is None or estimator.steps[-1][1] in (None, "passthrough")
+        return join(x, sparse=True) if is_plain else compute(last, method, x)
 
-    @rule(method, "RFE")
+    @rule(method, "RFE", sparse=True)
     def eliminated(estimator: Any, x: Any) -> Any:
         chosen = x[:, np.flatnonzero(estimator.support_)]
         return chosen if method == "transform" else compute(estimator.estimator_, method, chosen)
@@ -56,7 +58,7 @@ def unite(estimator: Any, x: Any) -> Any:
     weights, parts = estimator.transformer_weights or {}, []
     for name, one in estimator.transformer_list:
         if one != "drop":
-            found = join(x if one == "passthrough" else compute(one, "transform", x))
+            found = join(x if one == "passthrough" else compute(one, "transform", x), sparse=True)
             parts.append(found * weights[name] if name in weights else found)
     return _beside(parts)
 
@@ -69,17 +71,16 @@ def by_columns(estimator: Any, x: Any) -> Any:
         if not places or (isinstance(one, str) and one == "drop"):
             continue
         own = x.pick(places) if isinstance(x, Frame) else x[:, np.array(places)]
-        found = join(own if isinstance(one, str) else compute(one, "transform", own))
+        found = join(own if isinstance(one, str) else compute(one, "transform", own), sparse=True)
         parts.append(found * weights[name] if name in weights else found)
     return _beside(parts)
 
 
 def _beside(parts: Sequence[Any]) -> Any:
-    """Join columns of floats, integers and booleans."""
+    """Join columns."""
     if not parts:
         raise MlaotError("a transformer that drops all columns cannot be converted")
-    is_single = all(part.dtype == parts[0].dtype for part in parts)
-    return np.concatenate([part if is_single else astype(part, np.float64) for part in parts], axis=-1)
+    return beside(parts)
 
 
 def _by_threshold(estimator: Any, threshold: Any, positive: Any, x: Any) -> Any:
@@ -209,7 +210,7 @@ def decision_against_rest(estimator: Any, x: Any) -> Any:
     return scores[0] if len(scores) == 1 else np.stack(scores, axis=-1)
 
 
-@rule("decision_function", "OneVsOneClassifier")
+@rule("decision_function", "OneVsOneClassifier", sparse=True)
 def duels(estimator: Any, x: Any) -> Any:
     given = estimator.pairwise_indices_
     rows = [x if given is None else x[:, np.asarray(own)] for own in given or estimator.estimators_]
@@ -220,7 +221,7 @@ def duels(estimator: Any, x: Any) -> Any:
     return found[:, 1] if estimator.n_classes_ == 2 else found
 
 
-@rule("class_index", "OneVsOneClassifier")
+@rule("class_index", "OneVsOneClassifier", sparse=True)
 def duel_winner(estimator: Any, x: Any) -> Any:
     found = duels(estimator, x)
     if found.ndim == 1:

@@ -7,7 +7,7 @@ how many bytes it has. Tables begin at multiples of 8. ``templates/runtime/token
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
         tables |= {"trie": double_array(t.pieces), "scores": scores.tobytes(), "inner": _inner(t.pieces)}
         tables["most"] = _most(t)
     elif is_merged:
-        tables |= {"words": _words(t), "pairs": _pairs(pairs) if has_pairs else b""}
+        tables |= {"words": word_table(t.pieces), "pairs": _pairs(pairs) if has_pairs else b""}
         if not t.byte_level:
             tables["ascii"] = np.array([t.pieces.get(bytes([b]), -1) for b in range(128)], "<i4").tobytes()
             foreign = {*t.byte_tokens, t.unknown}
@@ -107,7 +107,7 @@ def pack(tokenizer: Tokenizer) -> bytes:
     assert len(t.cuts) <= MAX_CUTS, "bug in mlaot: too many steps"
     steps = (*normalizer.changes, *t.cuts)
     tables["steps"], tables["parts"] = _steps(steps)
-    tables["words_of"] = _automaton(t.words) if t.words else b""
+    tables["words_of"] = packed_automaton(t.words) if t.words else b""
     if forms := [step for step in steps if isinstance(step, Form)]:
         tables |= _forms(not all(form.composes for form in forms))
     bits = {
@@ -180,7 +180,7 @@ def _steps(steps: Sequence[Change | Cut | Prefix]) -> tuple[bytes, bytes]:
         elif isinstance(step, Replace):
             flags, place, texts = (
                 int(step.keeps),
-                add(_automaton(step.find)),
+                add(packed_automaton(step.find)),
                 (step.before.encode(), step.after.encode()),
             )
         elif isinstance(step, Strip):
@@ -189,7 +189,7 @@ def _steps(steps: Sequence[Change | Cut | Prefix]) -> tuple[bytes, bytes]:
             texts = step.text.encode(), b""
         elif isinstance(step, Cut):
             flags = BEHAVIORS.index(step.behavior) + INVERTED * step.inverted + ON_BYTES * step.on_bytes
-            place = add(_automaton(step.find))
+            place = add(packed_automaton(step.find))
         else:
             flags = step.prefixes + 2 * step.only_first + 4 * step.marks
         begin = add(b"".join(texts))
@@ -208,7 +208,7 @@ def _map(step: Map, add: Callable[[bytes], int]) -> tuple[int, tuple[bytes, byte
     return add(double_array({key: places[text] for key, text in step.of.items()})), (_plain(step.of), bytes(texts))
 
 
-def _automaton(find: Automaton) -> bytes:
+def packed_automaton(find: Automaton) -> bytes:
     """Return the table of a pattern: the width, the classes of codes below 256, the pages, their classes, the rows."""
     pages = np.array(find.pages, "<u4").tobytes()
     head = struct.pack("<2I", find.width, len(find.classes)) + find.first + pages + find.classes
@@ -290,13 +290,13 @@ def _table(hashes: Sequence[int], count: int) -> tuple[int, list[int]]:
     return places, found
 
 
-def _words(t: Tokenizer) -> bytes:
+def word_table(pieces: Mapping[bytes, int]) -> bytes:
     """Return the table from pieces to symbols: the upper half of the hash, and the symbol."""
-    hashes = [hash_of(piece) for piece in t.pieces]
+    hashes = [hash_of(piece) for piece in pieces]
     places, found = _table(hashes, len(hashes))
     rows = np.full((places, 2), NONE, "<u4")
     rows[found, 0] = [value >> 32 for value in hashes]
-    rows[found, 1] = [*t.pieces.values()]
+    rows[found, 1] = [*pieces.values()]
     return rows.tobytes()
 
 

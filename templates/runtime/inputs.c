@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/model.c"
-#include "runtime/strings.c"
+#include "runtime/texts.c"
 
 enum {
     SMALL = 2048, PORTS = MAX_INPUTS + MAX_OUTPUTS,
@@ -66,6 +66,11 @@ static int batch_dim(const Call *call)
 // What a port holds, as messages say it.
 static const char *dtype_words(const Port *port)
 {
+#if HAS_VECTORIZER
+    if (port->has_texts) {
+        return "str";
+    }
+#endif
 #if HAS_STRINGS
     return port->strings != NULL ? "str" : DTYPES[port->dtype].name;
 #else
@@ -453,6 +458,31 @@ static int see_strings(Call *call, int i, PyObject *object)
 }
 
 #endif
+#if HAS_VECTORIZER
+// Texts: a str or bytes, a list of them, an array of NumPy's, a column of pandas, an array of Arrow.
+static int see_texts(Call *call, int i, PyObject *object)
+{
+    const Port *port = &call->entry->ports[i];
+    const char *block = weights_at(call->model, port->texts_at);
+    const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
+    const bool is_plain = is_str(object) || is_bytes(object) || is_list(object);
+    PyObject *made = is_plain || PyObject_HasAttrString(object, method) == 0
+                         ? NULL
+                         : PyObject_CallMethod(object, method, NULL);
+    PyObject *rows = PyErr_Occurred() != NULL ? NULL
+                                              : rows_of_texts(call->model->array_type, call->function, port->name,
+                                                              block, made == NULL ? object : made);
+    release(made);
+    if (rows == NULL) {
+        return -1;
+    }
+    const Array *own = PY_BODY(rows);
+    const int status = see_array(call, i, rows, own->data, own->rank, own->shape, own->strides);
+    Py_DecRef(rows);
+    return status;
+}
+
+#endif
 static int see_input(Call *call, int i, PyObject *object)
 {
     Input *input = &call->inputs[i];
@@ -467,6 +497,11 @@ static int see_input(Call *call, int i, PyObject *object)
     if (call->entry->ports[i].has_default) {
         return see_number(call, i, object);
     }
+#if HAS_VECTORIZER
+    if (call->entry->ports[i].has_texts && PY_TYPE(object) != call->model->array_type) {
+        return see_texts(call, i, object);
+    }
+#endif
     const NumpyArray *array = numpy_array(call->model->numpy, object, input->dtype);
     if (array != NULL && array->rank <= MAX_RANK) {
         return see_array(call, i, object, array->data, array->rank, array->shape, array->strides);

@@ -55,6 +55,13 @@ SELDOM static PyObject *golden_input(const State *state, const Port *port, int i
     for (ptrdiff_t n = 0; object != NULL && n < count; n++) {
         golden_number(port->dtype, golden_bits(i, n), array->data + n * DTYPES[port->dtype].size);
     }
+#if HAS_VECTORIZER
+    for (ptrdiff_t n = 0; object != NULL && port->has_texts && n < count; n++) {
+        const uint64_t z = golden_bits(i, n);
+        const uint64_t number = (z >> 32) % 4 << 32 | (z & UINT32_MAX) % (uint64_t)port->texts_size;
+        memcpy(array->data + n * 8, &number, sizeof number);
+    }
+#endif
 #if HAS_INDICES
     for (int k = 0; object != NULL && k < port->range_count; k++) {
         golden_indices(table, port, i, &port->ranges[k], dim, array->data);

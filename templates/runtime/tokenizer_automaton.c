@@ -66,7 +66,7 @@ typedef struct {
 } TextSearch;
 
 // What is noted before the end of a match is never asked for, as all searches after it begin there.
-static const char *careful_end(TextSearch *s, const char *at)
+static inline const char *careful_end(TextSearch *s, const char *at)
 {
     const char *found = at, *next = at;
     ptrdiff_t size = 1;

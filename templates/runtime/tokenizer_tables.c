@@ -106,7 +106,8 @@ typedef struct {
     int64_t place, bytes;
 } TokenizerTable;
 
-static const void *tokenizer_table(const char *packed, const TokenizerTable **next, ptrdiff_t size, ptrdiff_t *count)
+static inline const void *tokenizer_table(const char *packed, const TokenizerTable **next, ptrdiff_t size,
+                                          ptrdiff_t *count)
 {
     const TokenizerTable *table = (*next)++;
     if (count != NULL) {
@@ -116,7 +117,7 @@ static const void *tokenizer_table(const char *packed, const TokenizerTable **ne
 }
 
 // Views into a block that lies at a multiple of 8.
-static Tokenizer tokenizer_view(const char *packed)
+static inline Tokenizer tokenizer_view(const char *packed)
 {
     const int64_t *head = (const int64_t *)(const void *)packed + 2;
     Tokenizer t = {.bits = head[0], .tokens = head[1], .symbols = head[2], .changes = head[3],

@@ -66,6 +66,10 @@ typedef struct {
     const Strings *strings;  // whose places the numbers are; or NULL
     bool further;  // strings that are none of these have places of their own behind them, as long as a call
 #endif
+#if HAS_VECTORIZER
+    bool has_texts;  // whose terms the numbers are
+    ptrdiff_t texts_at, texts_size;  // where in the weights their vectorizers lie; how many places they have
+#endif
 #if HAS_INDICES
     const IndexRange *ranges;
     int range_count;

@@ -32,8 +32,9 @@ import mlaot.sklearn
 from mlaot import passes
 from mlaot.evaluate import evaluate
 from mlaot.lower.lower import lower
+from mlaot.tokenizers.vectorizer import rows as rows_of_terms
 from tests.compiled import AVAILABLE, Library
-from tests.sklearn import more_cases
+from tests.sklearn import more_cases, text_cases
 
 Array = np.ndarray[Any, Any]
 FEATURES = 4
@@ -42,13 +43,10 @@ EXTREMES = (3e38, -3e38, 0.0, -0.0, 1e-42, -1e-42, 1e30, 1e-38, 1e15, -1e15)
 LIST = Path(__file__).with_name("estimators.txt")
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "score_samples")
 OUT = {  # what is not fitted here, and why
-    "CountVectorizer": "takes texts",
     "DictVectorizer": "takes dicts",
     "FeatureHasher": "takes dicts",
-    "HashingVectorizer": "takes texts",
     "MultiLabelBinarizer": "takes sets of labels",
     "PatchExtractor": "draws patches of images, at random or all of them",
-    "TfidfVectorizer": "takes texts",
 }
 
 
@@ -72,6 +70,8 @@ class Row(NamedTuple):
 
 def data(kind: str) -> tuple[Array, Any]:
     """What an estimator is fitted on."""
+    if kind.startswith("lines"):
+        return text_cases.data(kind.removeprefix("lines").removeprefix("-"))
     if kind.startswith("missing"):
         x, y = data(kind.removeprefix("missing").removeprefix("-") or "cls")
         x[np.random.default_rng(2).random(x.shape) < 0.2] = np.nan
@@ -106,6 +106,8 @@ def asked(case: Case, estimator: Any) -> Array:
     """1,000 rows to compare."""
     rng = np.random.default_rng(1)
     kind = case.kind.removesuffix("-transform")
+    if kind.startswith("lines"):
+        return text_cases.asked()
     if kind == "labels":
         return rng.integers(0, 5, size=1000).astype(np.int64)
     if kind in ("ints", "twoints"):
@@ -315,7 +317,7 @@ def table() -> dict[str, Case]:
             add_boosters(add, importlib.import_module(library))
     add("labels", preprocessing.LabelEncoder, preprocessing.LabelBinarizer)
     more_cases.add_cases(add, seeded)
-    return found
+    return found | {name: Case(make, f"lines-{kind}") for name, (make, kind) in text_cases.cases().items()}
 
 
 def add_boosters(add: Callable[..., None], library: Any) -> None:
@@ -424,12 +426,16 @@ def examined(name: str, case: Case, compiles: bool = True) -> Row:
 def answers(program: Any, traced: Any, x: Array, compiles: bool) -> list[Array]:
     """What a module gives of rows, compiled or interpreted."""
     (port,) = traced.arguments
+    dims = {"batch": len(x)}
+    if vectorizers := traced.graph.inputs[port].attrs.get("vectorizers"):
+        x = np.array(rows_of_terms(vectorizers, x.tolist()))
+        dims[f"{port}_words"] = x.shape[1]
     if not compiles:
-        found = evaluate(traced.graph, {**traced.parameters, port: x}, dims={"batch": len(x)})
+        found = evaluate(traced.graph, {**traced.parameters, port: x}, dims=dims)
         return [np.asarray(found[name]) for name in traced.graph.outputs]
     with tempfile.TemporaryDirectory() as folder:
         library = Library({"m": program}, AVAILABLE[-1], Path(folder))
-        return list(library.call("m", "forward", {port: x}, {"batch": len(x)}).values())
+        return list(library.call("m", "forward", {port: x}, dims).values())
 
 
 def _short(error: Exception) -> str:
