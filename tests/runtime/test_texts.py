@@ -84,7 +84,7 @@ def test_every_form_of_texts(nn: ModuleType) -> None:
         ([b"\xff"], UnicodeDecodeError),
         (Column(None, "tolist"), TypeError),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_text(nn: ModuleType, given: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
