@@ -59,11 +59,18 @@ def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], S
 
 
 def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
-    """Choose one of several results by which condition holds; calls in which none does are refused."""
+    """Choose one of several results by which condition holds; calls in which none does are refused.
+
+    What a result needs of a call is asked of those only that choose it.
+    """
     conditions, results = [], []
     for condition, compute in choices:
         conditions.append(condition)
-        results.append(compute())
+        use.importer.branches.append(condition)
+        try:
+            results.append(compute())
+        finally:
+            use.importer.branches.pop()
         if len(results) > MOST:
             raise Unsupported(f"{what} is computed when the model runs, and has too many meanings; make it constant")
     if not results:
@@ -141,6 +148,14 @@ def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         use.require(np.equal(number, wanted) & np.not_equal(step, 0), f"axis {axis} must have {target[axis]} elements")
         x = np.take(x, first + np.arange(int(target[axis])) * step, axis=axis)
     return x
+
+
+def pads_of_all(pads: Any, axes: Any, rank: int) -> Any:
+    """Return the amounts for all axes of some whose numbers are computed."""
+    places = np.remainder(astype(axes, np.int64), rank)
+    here = np.equal(np.arange(rank).reshape(-1, 1), places)
+    both = np.reshape(astype(pads, np.int64), (2, 1, -1))
+    return np.reshape(np.sum(np.where(here, both, 0), axis=2), (2 * rank,))
 
 
 def pad(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:

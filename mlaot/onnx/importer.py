@@ -55,7 +55,7 @@ from mlaot.onnx.values import (
 Env = MutableMapping[str, Any]
 MULTIPLES = range(2, 65)  # of what an open dim is tried to be one
 MOVING = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
+KEEPING = {"Abs", "Cast", "CastLike", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}  # which keep the shape beside a number
 ONE_MACHINE = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # domains of layouts that a machine likes
 OWN = "mlaot"  # the domain of nodes that are functions of Python
@@ -220,6 +220,7 @@ class Importer:
                 numbers.add(node.output[0])
         for node in reversed(graph.node):
             operands = [name for name in node.input if name not in numbers]
+            operands = operands[:1] if node.op_type == "CastLike" else operands  # the other one gives its dtype only
             keeps = node.op_type in KEEPING or node.op_type in ARITHMETIC
             if keeps and len(operands) == 1 and node.output[0] in self.types:
                 self.types.setdefault(operands[0], self.types[node.output[0]])

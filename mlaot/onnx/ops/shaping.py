@@ -362,6 +362,8 @@ def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
 @operator("Pad", symbolic=True)
 def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     x = lift(x)
+    if axes is not None and constant_value(axes) is None:
+        pads, axes = assumed.pads_of_all(lift(pads), axes, x.ndim), None
     at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
     if pads is None:
         amounts, value = use.attribute("pads", use.attribute("paddings")), use.attribute("value", 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -238,9 +239,18 @@ def _product(real: Any, imaginary: Any, turns: tuple[Array, Array]) -> tuple[Any
 @operator("STFT", since=17)
 def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: bool = True) -> Any:
     if window is not None:
-        size = window.shape[0]
-    else:
+        return _stft(use, x, step, window, window.shape[0], onesided)
+    if length is None or constant_value(length) is not None:
         size = x.shape[1] if length is None else int(integers(length, "the length")[0])
+        return _stft(use, x, step, None, size, onesided)
+    rows, number = _declared(use, 2, "the length"), np.reshape(length, ())
+    sizes = [n for n in ((2 * rows - 2, 2 * rows - 1) if onesided else (rows,)) if 1 <= n <= x.shape[1]]
+    transforms = [(np.equal(number, n), partial(_stft, use, x, step, None, n, onesided)) for n in sizes]
+    return assumed.choose(use, "the length", transforms)
+
+
+def _stft(use: Use, x: Any, step: Any, window: Any, size: Any, onesided: bool) -> Any:
+    """Transform frames of ``size`` elements."""
     if not isinstance(size, int) or size < 1:
         raise MlaotError(f"frames of {size} elements")
     if constant_value(x) is not None:
