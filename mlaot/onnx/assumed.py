@@ -17,7 +17,7 @@ import numpy as np
 from mlaot.frontend.numpy import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
+from mlaot.onnx.values import Computed, Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
 
 MOST = 100  # choices that are compiled
 
@@ -26,18 +26,18 @@ def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
     """Return the shape of output ``i``, which the file must give since ``what`` is computed."""
     type_ = use.declared(i)
     if type_ is None:
-        raise Unsupported(
+        raise Computed(
             f"{what} is computed when the model runs, and the file gives its output no shape; make it constant"
         )
     return type_.shape
 
 
-def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
-    """Return an extent of output ``i``, which the file must give as a number; else ``message`` is said."""
+def declared_extent(use: Use, axis: int, error: Unsupported, i: int = 0) -> int:
+    """Return an extent of output ``i``, which the file must give as a number; else ``error`` is raised."""
     type_ = use.declared(i)
     extent = type_.shape[axis] if type_ is not None and type_.rank > axis else None
     if not isinstance(extent, int):
-        raise Unsupported(message)
+        raise error
     return extent
 
 
@@ -72,9 +72,9 @@ def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
         finally:
             use.importer.branches.pop()
         if len(results) > MOST:
-            raise Unsupported(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+            raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
     if not results:
-        raise Unsupported(f"{what} is computed when the model runs, and nothing makes the declared shape")
+        raise Computed(f"{what} is computed when the model runs, and nothing makes the declared shape")
     use.require(reduce(np.logical_or, conditions), f"{what} must be what the file's shapes need")
     best = results[-1]
     for condition, result in zip(conditions[-2::-1], results[-2::-1], strict=True):

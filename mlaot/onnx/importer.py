@@ -192,7 +192,7 @@ class Importer:
         self.types: dict[str, Type] = {}
         self.pinned = pinned
         self.meant = meant
-        self.refused: dict[str, None] = {}
+        self.refused: dict[str, type[Unsupported]] = {}  # why, and what kind of error that is
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.ports: set[str] = set()  # names of inputs
@@ -307,7 +307,7 @@ class Importer:
         except Refused:
             pass
         except Unsupported as error:
-            self.refused[f"{title(node)}: {error.message}"] = None
+            self.refused[f"{title(node)}: {error.message}"] = type(error)
         for name, value in zip(node.output, outputs, strict=False):
             if name:
                 env[name] = value

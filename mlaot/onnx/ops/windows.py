@@ -18,7 +18,17 @@ from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator, operators
-from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, is_fixed, kind_of, limits
+from mlaot.onnx.values import (
+    Computed,
+    Unsupported,
+    along,
+    as_traced,
+    constant_value,
+    integers,
+    is_fixed,
+    kind_of,
+    limits,
+)
 
 LARGEST_BLOCK, MOST_AXES = 2**14, 4  # of blocks whose shape is computed
 Ints = tuple[int, ...]
@@ -205,10 +215,11 @@ def col2im(use: Use, x: Any, image: Any, block: Any) -> Any:
     if constant_value(block) is not None:
         return _sum_blocks(use, x, sizes, integers(block, "the block's shape"))
     what = "the block's shape"
-    channels = assumed.declared_extent(use, 1, f"{what} is computed when the model runs; it must be constant")
+    error = Computed(f"{what} is computed when the model runs; it must be constant")
+    channels = assumed.declared_extent(use, 1, error)
     elements = x.shape[1] // channels if channels and is_fixed(*x.shape[1:], *sizes) else 0
     if not (0 < elements <= LARGEST_BLOCK and 0 < n <= MOST_AXES):
-        raise Unsupported(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+        raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
 
     def fits(kernel: list[int]) -> bool:
         positions = _positions(use, sizes, kernel)
