@@ -195,3 +195,21 @@ def test_golden_vectors_of_inputs_that_are_accepted(
     assert [len(call["outputs"]) for call in golden_calls(program.module)] == [1]
     python = projects.plain_module(declared, "accepts_python", tmp_path / "python", golden=True)
     assert python.selftest() == {"python": 0}
+
+
+def test_dropout_that_drops_nothing() -> None:
+    """Whether it is in training, and the ratio, are inputs; what would draw random numbers is refused."""
+    texts = [
+        "m (float[3] x, float ratio, bool training) => (float[3] y) { y = Dropout(x, ratio, training) }",
+        'm (float[3] x, bool training) => (float[3] y) { y = Dropout(x, "", training) }',
+    ]
+    x = np.arange(3, dtype=np.float32)
+    both, one = (
+        Backend.prepare(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {t}')) for t in texts
+    )
+    for ratio, training in ((0.0, True), (0.5, False), (0.0, False)):
+        np.testing.assert_array_equal(both.run([x, np.float32(ratio), np.array(training)])[0], x)
+    np.testing.assert_array_equal(one.run([x, np.array(False)])[0], x)
+    for run in (lambda: both.run([x, np.float32(0.5), np.array(True)]), lambda: one.run([x, np.array(True)])):
+        with pytest.raises(ValueError, match="its ratio must be 0"):
+            run()
