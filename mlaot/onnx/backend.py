@@ -280,3 +280,8 @@ class Backend:
     def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:
         """Compile a model and run it once."""
         return cls.prepare(model, device, **options).run(inputs)
+
+
+# A module can stand in for the class, as ONNX's list of backends names it.
+is_compatible, prepare = Backend.is_compatible, Backend.prepare
+run_model, supports_device = Backend.run_model, Backend.supports_device
