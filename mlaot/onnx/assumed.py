@@ -17,7 +17,7 @@ import numpy as np
 from mlaot.frontend.numpy import astype
 from mlaot.ir import Dim
 from mlaot.onnx.importer import Use
-from mlaot.onnx.values import Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
+from mlaot.onnx.values import Computed, Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
 
 MOST = 100  # choices that are compiled
 
@@ -26,18 +26,18 @@ def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
     """Return the shape of output ``i``, which the file must give since ``what`` is computed."""
     type_ = use.declared(i)
     if type_ is None:
-        raise Unsupported(
+        raise Computed(
             f"{what} is computed when the model runs, and the file gives its output no shape; make it constant"
         )
     return type_.shape
 
 
-def declared_extent(use: Use, axis: int, message: str, i: int = 0) -> int:
-    """Return an extent of output ``i``, which the file must give as a number; else ``message`` is said."""
+def declared_extent(use: Use, axis: int, error: Unsupported, i: int = 0) -> int:
+    """Return an extent of output ``i``, which the file must give as a number; else ``error`` is raised."""
     type_ = use.declared(i)
     extent = type_.shape[axis] if type_ is not None and type_.rank > axis else None
     if not isinstance(extent, int):
-        raise Unsupported(message)
+        raise error
     return extent
 
 
@@ -59,15 +59,22 @@ def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], S
 
 
 def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
-    """Choose one of several results by which condition holds; calls in which none does are refused."""
+    """Choose one of several results by which condition holds; calls in which none does are refused.
+
+    What a result needs of a call is asked of those only that choose it.
+    """
     conditions, results = [], []
     for condition, compute in choices:
         conditions.append(condition)
-        results.append(compute())
+        use.importer.branches.append(condition)
+        try:
+            results.append(compute())
+        finally:
+            use.importer.branches.pop()
         if len(results) > MOST:
-            raise Unsupported(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+            raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
     if not results:
-        raise Unsupported(f"{what} is computed when the model runs, and nothing makes the declared shape")
+        raise Computed(f"{what} is computed when the model runs, and nothing makes the declared shape")
     use.require(reduce(np.logical_or, conditions), f"{what} must be what the file's shapes need")
     best = results[-1]
     for condition, result in zip(conditions[-2::-1], results[-2::-1], strict=True):
@@ -141,6 +148,14 @@ def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
         use.require(np.equal(number, wanted) & np.not_equal(step, 0), f"axis {axis} must have {target[axis]} elements")
         x = np.take(x, first + np.arange(int(target[axis])) * step, axis=axis)
     return x
+
+
+def pads_of_all(pads: Any, axes: Any, rank: int) -> Any:
+    """Return the amounts for all axes of some whose numbers are computed."""
+    places = np.remainder(astype(axes, np.int64), rank)
+    here = np.equal(np.arange(rank).reshape(-1, 1), places)
+    both = np.reshape(astype(pads, np.int64), (2, 1, -1))
+    return np.reshape(np.sum(np.where(here, both, 0), axis=2), (2 * rank,))
 
 
 def pad(use: Use, x: Any, pads: Any, value: Any, axes: Sequence[int], mode: str) -> Any:

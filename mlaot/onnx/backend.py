@@ -10,9 +10,10 @@ import ctypes
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Port, Program
 from mlaot.onnx.codes import from_ml_dtype, to_ml_dtype
+from mlaot.onnx.deciding import pinnable, pins
 from mlaot.onnx.declare import declare, element_type, graph_inputs, port_name
-from mlaot.onnx.values import Unsupported, numpy_dtype
+from mlaot.onnx.values import Computed, Unsupported, numpy_dtype
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.settings.options import Options
@@ -166,11 +168,12 @@ class CompiledModel:
 
 class DeferredModel:
     """A model of whose inputs the file does not say all, compiled for what it is run with: sequences, optionals, and
-    arrays without a shape. Only their lengths and shapes count, never their numbers."""
+    arrays without a shape. Their lengths and shapes count; numbers do where nothing else tells what comes out, as if
+    settings pinned them."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
-        self.compiled: dict[str, CompiledModel] = {}
+        self.compiled: dict[str, CompiledModel | None] = {}
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         """Return the outputs for ``inputs``."""
@@ -178,9 +181,31 @@ class DeferredModel:
         if len(inputs) != len(infos):
             raise ValueError(f"expected {len(infos)} inputs, got {len(inputs)}")
         shapes = {info.name: _shape(x) for info, x in zip(infos, inputs, strict=True)}
-        if str(shapes) not in self.compiled:
-            self.compiled[str(shapes)] = _compile(self.model, shapes)
-        return self.compiled[str(shapes)].run(_flatten(inputs))
+        return self._compiled(shapes, self._numbers(inputs)).run(_flatten(inputs))
+
+    def _compiled(self, shapes: dict[str, Any], numbers: dict[str, int]) -> CompiledModel:
+        """Compile the model, for any numbers if that is possible; keep what is compiled."""
+        for pinned in ({}, numbers):
+            key = str((shapes, pinned))
+            if key not in self.compiled:
+                try:
+                    self.compiled[key] = _compile(self.model, shapes, pinned)
+                except NotImplementedError as error:
+                    if pinned == numbers or not isinstance(error.__cause__, Computed):
+                        raise
+                    self.compiled[key] = None
+            if (model := self.compiled[key]) is not None:
+                return model
+        raise AssertionError("bug in mlaot: a model is neither compiled nor refused")
+
+    def _numbers(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """Return what settings would say of inputs that are a number or a few."""
+        found: dict[str, int] = {}
+        small = pinnable(self.model.graph)
+        for info, x in zip(graph_inputs(self.model.graph), inputs, strict=True):
+            if info.name in small and np.shape(x) == small[info.name]:
+                found |= dict(zip(pins(info.name, small[info.name]), np.ravel(x).astype(int).tolist(), strict=True))
+        return found
 
 
 def _has_shape(info: onnx.ValueInfoProto) -> bool:
@@ -216,13 +241,15 @@ def _outputs(port: Any, arrays: dict[str, Array]) -> Any:
     return [_outputs(p, arrays) for p in port] if isinstance(port, list) else arrays[port]
 
 
-def _compile(model: onnx.ModelProto, shapes: dict[str, Any]) -> CompiledModel:
+def _compile(
+    model: onnx.ModelProto, shapes: dict[str, Any], pinned: Mapping[str, int] = MappingProxyType({})
+) -> CompiledModel:
     ports: dict[str, Any] = {}
-    declaration = declare(model, {}, shapes=shapes, ports=ports)
+    declaration = declare(model, pinned, shapes=shapes, ports=ports)
     try:
         program = compile_model(declaration, "onnx.model", Options(isas=tuple(MACHINES)))
     except Unsupported as error:
-        raise NotImplementedError(str(error)) from None
+        raise NotImplementedError(str(error)) from error
     return CompiledModel(program, model.graph, shapes, ports)
 
 
@@ -267,10 +294,20 @@ class Backend:
         """Compile a model; where the file says too little of the inputs, once they are there."""
         if not cls.supports_device(device):
             raise NotImplementedError(f"there is no device {device!r}; mlaot compiles for the CPU")
-        is_complete = all(map(_has_shape, graph_inputs(model.graph)))
-        return _compile(model, {}) if is_complete else DeferredModel(model)
+        if all(map(_has_shape, graph_inputs(model.graph))):
+            try:
+                return _compile(model, {})
+            except NotImplementedError as error:
+                if not isinstance(error.__cause__, Computed) or not pinnable(model.graph):
+                    raise
+        return DeferredModel(model)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **options: Any) -> Any:
         """Compile a model and run it once."""
         return cls.prepare(model, device, **options).run(inputs)
+
+
+# A module can stand in for the class, as ONNX's list of backends names it.
+is_compatible, prepare = Backend.is_compatible, Backend.prepare
+run_model, supports_device = Backend.run_model, Backend.supports_device

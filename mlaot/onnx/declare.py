@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,13 +26,14 @@ from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import assign, dim, names, substitute
 from mlaot.ir.types import i64
+from mlaot.onnx import deciding
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
 from mlaot.onnx.files import read
 from mlaot.onnx.importer import Importer
 from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
-from mlaot.onnx.values import Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
+from mlaot.onnx.values import Computed, Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
 from mlaot.settings import ModelSettings, Settings
 
 STRING = onnx.TensorProto.STRING
@@ -159,31 +160,56 @@ def trace_model(
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> Traced:
-    """Trace a model, of which open dims are settled as far as its operators need it."""
-    meant: dict[str, Dim] = {}
-    known = known_texts(model)
+    """Trace a model, of which open dims are settled as far as its operators need it.
+
+    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell.
+    """
+    shapes = shapes or {}
+    try:
+        return _settle(model, dims, {}, shapes, ports, [])
+    except Computed:
+        known = deciding.pinned(model.graph, pinned_by(dims)) or deciding.solve(
+            model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers]).graph)
+        )
+        if not known:
+            raise
+    return _settle(model, dims, {}, shapes, ports, known)
+
+
+def _settle(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int],
+    meant: dict[str, Dim],
+    shapes: Mapping[str, Any],
+    ports: dict[str, Any] | None,
+    known: Sequence[deciding.Numbers],
+) -> Traced:
+    """Trace a model again and again while its operators tell more of what dims are ``meant`` to be."""
+    texts = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
-            return _import_model(model, dims, meant, known, shapes or {}, ports)
+            return _import_model(model, dims, meant, texts, shapes, ports, known)
         except Refined as refined:
             if not left:
                 raise MlaotError(refined.message) from None
             kept = {name: dim(name) for value in meant.values() for name in names(value)}
-            known += refined.texts
-            meant = refined.meant | {name: substitute(value, kept | refined.meant) for name, value in meant.items()}
+            texts += refined.texts
+            told = {name: substitute(value, kept | refined.meant) for name, value in meant.items()}
+            meant |= refined.meant | told
     raise AssertionError("bug in mlaot: a model is neither imported nor refused")
 
 
 def _import_model(
     model: onnx.ModelProto,
     dims: Mapping[str, int],
-    meant: Mapping[str, Dim],
-    known: tuple[str, ...],
+    meant: dict[str, Dim],
+    texts: tuple[str, ...],
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
+    known: Sequence[deciding.Numbers],
 ) -> Traced:
-    """Trace a model, its open dims being ``meant``."""
-    importer, graph = prepare_importer(model, dims, meant=meant, known=known), Graph("model")
+    """Trace a model, its open dims being ``meant``, and inputs what ``known`` says they may be."""
+    importer, graph = prepare_importer(model, dims, meant=meant, known=texts), Graph("model")
     labels: LabelsOf = {}
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
@@ -197,7 +223,7 @@ def _import_model(
         inputs = [port for port, _ in arguments]
         if len(set(inputs)) < len(inputs):
             raise MlaotError(f"two inputs are called {max(inputs, key=inputs.count)!r}; rename one of them")
-        outputs = importer.run(model.graph, env)
+        outputs = deciding.run(importer, model.graph, env, known, meant)
         check_refused(importer)
         results: list[tuple[str, str]] = []
         for info, value in zip(model.graph.output, outputs, strict=True):
@@ -338,7 +364,8 @@ def _first_refused(conditions: list[Any]) -> Any:
 def check_refused(importer: Importer) -> None:
     """Raise if there are nodes that cannot be compiled, and name them all."""
     reasons = list(importer.refused)
+    kind = Computed if all(issubclass(kind, Computed) for kind in importer.refused.values()) else Unsupported
     if len(reasons) > 1:
-        raise Unsupported(f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}")
+        raise kind(f"{len(reasons)} nodes cannot be compiled: {'; '.join(reasons)}")
     if reasons:
-        raise Unsupported(reasons[0])
+        raise kind(reasons[0])

@@ -58,7 +58,7 @@ from mlaot.onnx.values import (
 
 Env = MutableMapping[str, Any]
 MULTIPLES = range(2, 65)  # of what an open dim is tried to be one
-KEEPING = {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
+KEEPING = {"Abs", "Cast", "CastLike", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}  # which keep the shape beside a number
 ONE_MACHINE = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # domains of layouts that a machine likes
 OWN = "mlaot"  # the domain of nodes that are functions of Python
@@ -188,7 +188,7 @@ class Importer:
         self.types: dict[str, Type] = {}
         self.pinned = pinned
         self.meant = meant
-        self.refused: dict[str, None] = {}
+        self.refused: dict[str, type[Unsupported]] = {}  # why, and what kind of error that is
         self.path: list[str] = []
         self.weights: set[str] = set()
         self.ports: set[str] = set()  # names of inputs
@@ -216,6 +216,7 @@ class Importer:
                 numbers.add(node.output[0])
         for node in reversed(graph.node):
             operands = [name for name in node.input if name not in numbers]
+            operands = operands[:1] if node.op_type == "CastLike" else operands  # the other one gives its dtype only
             keeps = node.op_type in KEEPING or node.op_type in ARITHMETIC
             if keeps and len(operands) == 1 and node.output[0] in self.types:
                 self.types.setdefault(operands[0], self.types[node.output[0]])
@@ -302,7 +303,7 @@ class Importer:
         except Refused:
             pass
         except Unsupported as error:
-            self.refused[f"{title(node)}: {error.message}"] = None
+            self.refused[f"{title(node)}: {error.message}"] = type(error)
         for name, value in zip(node.output, outputs, strict=False):
             if name:
                 env[name] = value

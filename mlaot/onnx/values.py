@@ -44,6 +44,10 @@ class Refined(Exception):
         self.texts = texts
 
 
+class Computed(Unsupported):
+    """A node that could be compiled if something that is computed when the model runs were known."""
+
+
 class Coded:
     """A traced array of a dtype that mlaot has not: its numbers as codes, one byte each (see ``codes.py``)."""
 
@@ -128,7 +132,7 @@ def require_constant(value: Any, what: str) -> Array:
     """Return the numbers of a value that must be known while importing."""
     numbers = constant_value(value)
     if numbers is None:
-        raise Unsupported(f"{what} is computed when the model runs; it must be constant")
+        raise Computed(f"{what} is computed when the model runs; it must be constant")
     return numbers
 
 

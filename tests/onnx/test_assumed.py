@@ -18,6 +18,7 @@ from mlaot.files import program_files, write
 from mlaot.generate import compile_model
 from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare
+from mlaot.onnx.values import Unsupported
 from mlaot.report.metadata import golden_calls
 from mlaot.settings.options import Options
 
@@ -40,7 +41,8 @@ def model(op: str, inputs: list[Any], shapes: list[list[int]], **attributes: Any
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in zip(outputs, shapes, strict=True)
     ]
-    graph = helper.make_graph([helper.make_node(op, names, outputs, name="n", **attributes)], "g", infos, results)
+    given = [*names[:2], "", *names[2:]] if op == "STFT" else names  # without a window
+    graph = helper.make_graph([helper.make_node(op, given, outputs, name="n", **attributes)], "g", infos, results)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
@@ -61,6 +63,13 @@ CASES: dict[str, tuple[str, tuple[Any, ...], list[Any], tuple[Any, ...], str]] =
         (of(-1, 3), of(-9, 99), of(1, 2), of(-1, 9)),
         [X[:, ::-1, 3:]],
         (of(1, 3), of(-9, 99), of(1, 2), of(-1, 9)),
+        "axis 1 must have 3 elements",
+    ),
+    "pad axes": (
+        "Pad",
+        (of(0, 1, 0, 2), np.float32(5), of(-3, 2)),
+        [np.pad(X, ((0, 0), (0, 0), (1, 2)), constant_values=5)],
+        (of(0, 1, 0, 2), np.float32(5), of(0, 1)),
         "axis 1 must have 3 elements",
     ),
     "pad": ("Pad", (of(0, 1, 0, 0, 0, 2),), [np.pad(X, ((0, 0), (1, 0), (0, 2)))], (of(*[0] * 6),), "must have 4"),
@@ -92,14 +101,54 @@ def test_equal_axes_are_told_apart() -> None:
         np.testing.assert_array_equal(compiled.run([x, of(axis)])[0], x.max(axis=axis))
 
 
+@pytest.mark.parametrize("onesided", [1, 0])
+def test_lengths_of_frames(onesided: int) -> None:
+    """One-sided spectra of 4 and of 5 elements have 3 rows; two-sided ones tell how long the frames are."""
+    x, lengths = np.sin(np.arange(13, dtype=np.float32)).reshape(1, 13, 1), (4, 5) if onesided else (5,)
+    rows = 3 if onesided else 5
+    compiled = Backend.prepare(model("STFT", [x, np.int64(2), np.int64(4)], [[1, 5, rows, 2]], onesided=onesided))
+    for length in lengths:
+        frames = np.stack([x[0, at : at + length, 0] for at in range(0, 10, 2)])
+        wanted = (np.fft.rfft if onesided else np.fft.fft)(frames)
+        (found,) = compiled.run([x, np.int64(2), np.int64(length)])
+        np.testing.assert_allclose(found[0, ..., 0] + 1j * found[0, ..., 1], wanted, atol=1e-6)
+    for step, length in ((2, 6), (1, lengths[0])):
+        with pytest.raises(ValueError, match="must"):
+            compiled.run([x, np.int64(step), np.int64(length)])
+
+
+def test_shapes_of_blocks() -> None:
+    """Blocks of 1 x 4 and of 4 x 1 elements fill the same image; 2 x 2 do not."""
+    x, image = np.arange(16, dtype=np.float32).reshape(1, 4, 4), of(4, 4)
+    compiled = Backend.prepare(model("Col2Im", [x, image, of(1, 4)], [[1, 1, 4, 4]]))
+    np.testing.assert_array_equal(compiled.run([x, image, of(1, 4)])[0][0, 0], x[0].T)
+    np.testing.assert_array_equal(compiled.run([x, image, of(4, 1)])[0][0, 0], x[0])
+    for other in ((of(4, 4), of(2, 2)), (of(2, 8), of(1, 4))):
+        with pytest.raises(ValueError, match="must be"):
+            compiled.run([x, *other])
+
+
+def test_through_operators_that_keep_the_shape() -> None:
+    """ONNX's own ReduceL2 ends in CastLike, and the file says nothing of what comes before."""
+    ops = [("ReduceSum", ["x", "axes"], "a"), ("Sqrt", ["a"], "b"), ("CastLike", ["b", "x"], "y")]
+    nodes = [helper.make_node(op, inputs, [output]) for op, inputs, output in ops]
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)]
+    infos.append(helper.make_tensor_value_info("axes", TensorProto.INT64, [1]))
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 1, 4])])
+    compiled = Backend.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+    np.testing.assert_allclose(compiled.run([X, of(1)])[0], np.sqrt(X.sum(axis=1, keepdims=True)), rtol=1e-6)
+    with pytest.raises(ValueError, match="must be what the file's shapes need"):
+        compiled.run([X, of(2)])
+
+
 def test_without_a_declared_shape() -> None:
     nodes = [helper.make_node("Reshape", ["x", "s"], ["r"], name="n"), helper.make_node("Size", ["r"], ["y"])]
     infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
     infos.append(helper.make_tensor_value_info("s", TensorProto.INT64, [2]))
     graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    with pytest.raises(NotImplementedError, match="the file gives its output no shape; make it constant"):
-        Backend.prepare(file)
+    with pytest.raises(Unsupported, match="the file gives its output no shape; make it constant"):
+        declare(file, {}).trace()
 
 
 def test_module_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,3 +195,21 @@ def test_golden_vectors_of_inputs_that_are_accepted(
     assert [len(call["outputs"]) for call in golden_calls(program.module)] == [1]
     python = projects.plain_module(declared, "accepts_python", tmp_path / "python", golden=True)
     assert python.selftest() == {"python": 0}
+
+
+def test_dropout_that_drops_nothing() -> None:
+    """Whether it is in training, and the ratio, are inputs; what would draw random numbers is refused."""
+    texts = [
+        "m (float[3] x, float ratio, bool training) => (float[3] y) { y = Dropout(x, ratio, training) }",
+        'm (float[3] x, bool training) => (float[3] y) { y = Dropout(x, "", training) }',
+    ]
+    x = np.arange(3, dtype=np.float32)
+    both, one = (
+        Backend.prepare(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {t}')) for t in texts
+    )
+    for ratio, training in ((0.0, True), (0.5, False), (0.0, False)):
+        np.testing.assert_array_equal(both.run([x, np.float32(ratio), np.array(training)])[0], x)
+    np.testing.assert_array_equal(one.run([x, np.array(False)])[0], x)
+    for run in (lambda: both.run([x, np.float32(0.5), np.array(True)]), lambda: one.run([x, np.array(True)])):
+        with pytest.raises(ValueError, match="its ratio must be 0"):
+            run()

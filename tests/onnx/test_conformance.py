@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from .conformance import KINDS, passing, verdict
+from .conformance import KINDS, cases, excused, passing, verdict
 
 
 def chosen() -> list[str]:
@@ -30,3 +30,11 @@ def test_passes(name: str) -> None:
 def test_the_list_is_of_tests() -> None:
     assert len(passing()) >= 1550
     assert {name.partition("/")[0] for name in passing()} == set(KINDS)
+
+
+def test_what_does_not_pass_has_a_reason() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = cases().keys()
+    assert names - passing() - excused(names) == set()
+    assert passing() <= names

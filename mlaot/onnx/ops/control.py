@@ -31,7 +31,7 @@ from mlaot.onnx.importer import Refused, Use
 from mlaot.onnx.protos import inner_graphs
 from mlaot.onnx.registry import operator
 from mlaot.onnx.texts import as_strings, is_text, places_in
-from mlaot.onnx.values import Refined, Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
+from mlaot.onnx.values import Computed, Refined, Unsupported, as_traced, concrete, constant_value, is_symbolic, lift
 
 UNROLLED_FIRST = 64  # nodes, at most, to which a loop is unrolled that could be compiled as a loop
 UNROLLED_LAST = 4096  # nodes, at most, to which a loop is unrolled that could not
@@ -78,7 +78,7 @@ def if_(use: Use, condition: Any) -> Any:
             use.require(conditions[fitting], f"its condition must take the {fitting}")
             return tuple(use.body(fitting)([]))
         kinds = " and ".join(_kinds(branches[name]) for name in ("then_branch", "else_branch"))
-        raise Unsupported(
+        raise Computed(
             f"its condition is computed when the model runs, but its branches give {kinds}; if it asks for an open "
             "dimension, pin that in [..dims]"
         ) from None
@@ -258,7 +258,7 @@ class _Failure:
     """Why an attempt came to nothing: an error, or nodes that were refused."""
 
     error: Exception
-    refused: dict[str, None]
+    refused: dict[str, type[Unsupported]]
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class _Loop:
                 return tuple(result)
             failure = result
         if failure is None:
-            raise Unsupported(self.reason())
+            raise Computed(self.reason())
         self.use.importer.refused.update(failure.refused)
         raise failure.error
 
@@ -336,7 +336,7 @@ class _Loop:
         try:
             return function()
         except (Refused, Refined, MlaotError, TypeError, ValueError, IndexError) as error:
-            new = {reason: None for reason in refused if reason not in before}
+            new = {reason: kind for reason, kind in refused.items() if reason not in before}
             refused.clear()
             refused.update(before)
             del conditions[checks:]
@@ -385,7 +385,7 @@ class _Loop:
             stacks.append(outs)
             flag = constant_value(answer)
             if flag is None:
-                raise Unsupported(self.reason())
+                raise Computed(self.reason())
             on, i = bool(flag.reshape(())), i + 1
         if any(isinstance(out, list) or out is None for outs in stacks for out in outs):
             raise MlaotError("what a loop stacks are sequences")

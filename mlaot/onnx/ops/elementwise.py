@@ -29,6 +29,7 @@ from mlaot.onnx.codes import (
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import Function, operator, operators
 from mlaot.onnx.values import (
+    Computed,
     Unsupported,
     constant_value,
     dtype_of,
@@ -197,7 +198,7 @@ def bit_shift(x: Any, y: Any, *, direction: str = "") -> Any:
 @operator("Where", symbolic=True)
 def where(condition: Any, x: Any, y: Any) -> Any:
     if (is_symbolic(x) or is_symbolic(y)) and constant_value(condition) is None:
-        raise Unsupported("a dimension depends on what is computed when the model runs")
+        raise Computed("a dimension depends on what is computed when the model runs")
     return np.where(condition, x, y)
 
 

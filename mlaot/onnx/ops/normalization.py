@@ -9,7 +9,7 @@ import numpy as np
 from mlaot.frontend import numpy as F
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, require_constant
+from mlaot.onnx.values import Unsupported, is_constant
 
 
 def per_channel(values: Any, rank: int) -> Any:
@@ -89,9 +89,11 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 
 @operator("Dropout")
 def dropout(use: Use, x: Any, ratio: Any = None, training: Any = None) -> Any:
-    if training is not None and require_constant(training, "whether it is training"):
-        share = use.attribute("ratio", 0.5) if ratio is None else require_constant(ratio, "the ratio")
-        if float(share) > 0:
-            raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
+    share = np.asarray(use.attribute("ratio", 0.5)) if ratio is None else np.reshape(ratio, ())
+    drops = False if training is None else np.logical_and(np.reshape(training, ()), share > 0)
+    if not is_constant(ratio, training):
+        use.require(np.logical_not(drops), "dropout in training draws random numbers, so its ratio must be 0")
+    elif drops:
+        raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
     mask = F.astype(np.equal(x, x) | True, np.bool_ if use.opset >= 10 else x.dtype)
     return (x, mask) if use.has(1) else x

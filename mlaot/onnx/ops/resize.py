@@ -18,6 +18,7 @@ from mlaot.onnx.assumed import declared_shape, require_equal
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
 from mlaot.onnx.values import (
+    Computed,
     Unsupported,
     along,
     as_traced,
@@ -145,7 +146,7 @@ def _by_scales(use: Use, lengths: list[Any], scales: Any, axes: list[int], cut: 
             top, bottom = scale.as_integer_ratio()
             size = length * top // bottom
         elif is_traced(start):
-            raise Unsupported("the region and with it the size is computed when the model runs; give sizes")
+            raise Computed("the region and with it the size is computed when the model runs; give sizes")
         else:  # in single precision, as ONNX infers shapes
             size = math.floor(np.float32(length) * np.float32(end - start) * np.float32(scale))
         changes.append(Axis(length, size, scale, start, end))

@@ -21,7 +21,7 @@ from mlaot.onnx.ops.normalization import per_channel
 from mlaot.onnx.ops.resize import cubic_far, cubic_near
 from mlaot.onnx.ops.windows import window_options
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, is_fixed
+from mlaot.onnx.values import Computed, Unsupported, along, as_traced, constant_value, integers, is_fixed
 
 CUBIC = -0.75  # the free coefficient of the cubic convolution
 MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
@@ -136,7 +136,7 @@ def affine_grid(use: Use, theta: Any, size: Any, *, align_corners: bool = False)
     else:
         type_ = use.declared()
         if type_ is None or not is_fixed(*type_.shape[1:]):
-            raise Unsupported("the size is computed when the model runs; it must be constant, or the shape declared")
+            raise Computed("the size is computed when the model runs; it must be constant, or the shape declared")
         spatial = list(type_.shape[1:-1])
         use.require(np.all(np.equal(size[2:], np.array(spatial, np.int64))), f"the size must be {spatial}")
     if len(spatial) != n or theta.shape[2] != n + 1:

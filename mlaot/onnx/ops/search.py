@@ -54,7 +54,7 @@ def non_zero(use: Use, x: Any) -> Any:
     numbers = constant_value(x)
     if numbers is not None:
         return np.array(np.nonzero(numbers), np.int64)
-    count, flat = assumed.declared_extent(use, 1, OF_DATA), _flat(x)
+    count, flat = assumed.declared_extent(use, 1, Unsupported(OF_DATA)), _flat(x)
     flags = flat if flat.dtype == np.bool_ else np.not_equal(flat, 0)
     places, rows = _places(use, flags, count), []
     for extent in reversed(x.shape):
@@ -69,7 +69,7 @@ def compress(use: Use, x: Any, condition: Any, *, axis: Any = None) -> Any:
     flags = constant_value(condition)
     if flags is not None:
         return np.take(y, np.flatnonzero(flags), axis=axis)
-    count = assumed.declared_extent(use, axis, OF_DATA)
+    count = assumed.declared_extent(use, axis, Unsupported(OF_DATA))
     return np.take(as_traced(y), _places(use, condition, count), axis=axis)
 
 
@@ -82,7 +82,7 @@ def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     count = rows.shape[0]
     if count != 1 and sizes:
         output, along = next(iter(sizes.items()))
-        count = assumed.declared_extent(use, along, OF_DATA, output)
+        count = assumed.declared_extent(use, along, Unsupported(OF_DATA), output)
     keys = rows if rows.ndim == 1 else _ranks(np.reshape(rows, (rows.shape[0], -1)))
     first_ones, inverse, counts = _groups(keys, count, sorted)
     _require(use, np.max(inverse) + 1, count, "unique elements")
@@ -145,7 +145,7 @@ def non_max_suppression(
     *,
     center_point_box: bool = False,
 ) -> Any:
-    count = assumed.declared_extent(use, 0, OF_DATA)
+    count = assumed.declared_extent(use, 0, Unsupported(OF_DATA))
     batch, classes, places = scores.shape
     if not is_fixed(batch, classes, places):
         raise Unsupported("boxes with an open dimension; pin it in [..dims]")

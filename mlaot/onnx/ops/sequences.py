@@ -10,7 +10,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, constant_value, integers, lift, require_constant
+from mlaot.onnx.values import Computed, Unsupported, constant_value, integers, lift, require_constant
 
 
 @operator("SequenceConstruct", symbolic=True)
@@ -76,7 +76,7 @@ def _of_one_type(values: Any) -> list[Any]:
     elements = [lift(value) for value in values]
     kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in elements)
     if len(kinds) > 1:
-        raise Unsupported(f"the position is computed when the model runs, but the elements are {' and '.join(kinds)}")
+        raise Computed(f"the position is computed when the model runs, but the elements are {' and '.join(kinds)}")
     if not kinds:
         raise MlaotError("there is nothing in an empty sequence")
     return elements
@@ -96,9 +96,9 @@ def concat_from_sequence(values: Any, *, new_axis: bool = False, axis: Any = Non
 def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = True) -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     length = x.shape[axis]
+    lengths = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
     if not isinstance(length, int):
         raise Unsupported(f"an axis of {length} elements cannot be split; pin the dimension in [..dims]")
-    lengths = np.array(1) if sizes is None else require_constant(sizes, "its second input, the sizes,")
     if lengths.ndim:
         parts = [int(size) for size in lengths]
         if sum(parts) != length or min(parts, default=0) < 0:

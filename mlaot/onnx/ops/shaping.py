@@ -13,12 +13,13 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.padding import pad as pad_traced
 from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
-from mlaot.ir.dims import Expr, assign, names, product
+from mlaot.ir.dims import Expr, Unequal, assign, names, product, quotient
 from mlaot.onnx import assumed
-from mlaot.onnx.importer import Use, multiples
+from mlaot.onnx.importer import Use, multiples, unify
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
 from mlaot.onnx.values import (
+    Computed,
     Refined,
     Unsupported,
     as_traced,
@@ -120,6 +121,11 @@ def _fit(use: Use, x: Any, shape: tuple[Any, ...]) -> Any:
         fits = needed != -1 and product((*x.shape[:i], needed, *x.shape[i + 1 :])) == product(shape)
         if fits and isinstance(extent, Expr):
             return _cut(use, x, i, needed, f"axis {i}, which is reshaped,")
+    for i, extent in enumerate(shape):
+        others = product((*shape[:i], *shape[i + 1 :]))
+        needed = None if others == 0 else quotient(product(tuple(x.shape)), others)
+        if isinstance(extent, Expr) and needed is not None and unify(extent, needed):
+            raise Unequal(f"axis {i} of the result must be {needed}, not {extent}", extent, needed)
     return x
 
 
@@ -180,7 +186,7 @@ def _by_computed_axes(use: Use, x: Any, axes: Any, rank: int, shape: Callable[[t
     target = assumed.declared_shape(use, "its axes")
     choices = [holds for subset, holds in assumed.subsets(axes, rank) if tuple(shape(subset)) == target]
     if not choices:
-        raise Unsupported("its axes are computed when the model runs, and none make the declared shape")
+        raise Computed("its axes are computed when the model runs, and none make the declared shape")
     use.require(reduce(np.logical_or, choices), f"its axes must make {list(target)}")
     return np.reshape(x, target)
 
@@ -269,6 +275,8 @@ def _broadcast(x: Any, target: list[Any]) -> Any:
         x = as_traced(x)
     rank = max(x.ndim, len(target))
     old, new = [1] * (rank - x.ndim) + list(x.shape), [1] * (rank - len(target)) + list(target)
+    if any(is_fixed(a, b) and 1 not in (a, b) and a != b for a, b in zip(old, new, strict=True)):
+        raise MlaotError(f"an array {list(x.shape)} cannot be expanded to {list(target)}")
     return spread(x, tuple(b if a == 1 else a for a, b in zip(old, new, strict=True)))
 
 
@@ -289,7 +297,7 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
         """Return how many tiles make the declared shape."""
         target = assumed.declared_shape(use, what)
         if 0 in x.shape or not is_fixed(*target, *x.shape):
-            raise Unsupported("the number of tiles is computed when the model runs; it must be constant")
+            raise Computed("the number of tiles is computed when the model runs; it must be constant")
         return [int(a) // int(b) for a, b in zip(target, x.shape, strict=True)]
 
     return np.tile(x, assumed.integers_or_declared(use, repeats, what, tiles))
@@ -363,6 +371,8 @@ def trilu(x: Any, k: Any = None, *, upper: bool = True) -> Any:
 @operator("Pad", symbolic=True)
 def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     x = lift(x)
+    if axes is not None and constant_value(axes) is None:
+        pads, axes = assumed.pads_of_all(lift(pads), axes, x.ndim), None
     at = list(range(x.ndim)) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
     if pads is None:
         amounts, value = use.attribute("pads", use.attribute("paddings")), use.attribute("value", 0.0)

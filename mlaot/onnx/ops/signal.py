@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from mlaot.frontend.trace.control import cond
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Array, Unsupported, as_traced, constant_value, dtype_of, integers, numpy_dtype
+from mlaot.onnx.values import Array, Computed, Unsupported, as_traced, constant_value, dtype_of, integers, numpy_dtype
 
 LONGEST = 512  # transforms that are one product with a matrix; longer ones are made of shorter ones
 LARGEST = 4096  # the same where a length has no factors
@@ -30,7 +31,7 @@ WINDOWS: dict[str, tuple[float, ...]] = {  # coefficients of cosines
 def _declared(use: Use, axis: int, what: str) -> int:
     """Return a size that the file gives of the result, where what decides it is computed when the model runs."""
     message = f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
-    return assumed.declared_extent(use, axis, message)
+    return assumed.declared_extent(use, axis, Computed(message))
 
 
 def _size(use: Use, value: Any, axis: int, what: str) -> int:
@@ -96,7 +97,7 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
     """Transform along an axis that is computed: a branch for each that gives the shape which the file declares."""
     type_ = use.declared()
     if type_ is None or (constant_value(length) is None and length is not None):
-        raise Unsupported("the axis is computed when the model runs; it must be constant")
+        raise Computed("the axis is computed when the model runs; it must be constant")
     signal = as_traced(x)
     fitting = [a for a in range(x.ndim - 1) if _shape(use, x, length, a) == type_.shape]
     if not fitting:
@@ -131,7 +132,7 @@ def _length(use: Use, x: Any, length: Any, axis: int) -> int:
     size, (back, half) = x.shape[axis], _kind(use)
     if length is not None:
         if constant_value(length) is None and half and not back:
-            raise Unsupported("the length is computed when the model runs; it must be constant")
+            raise Computed("the length is computed when the model runs; it must be constant")
         count = _size(use, length, axis, "the length")
         if count < 1:
             raise MlaotError(f"a transform of {count} elements")
@@ -238,9 +239,18 @@ def _product(real: Any, imaginary: Any, turns: tuple[Array, Array]) -> tuple[Any
 @operator("STFT", since=17)
 def stft(use: Use, x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: bool = True) -> Any:
     if window is not None:
-        size = window.shape[0]
-    else:
+        return _stft(use, x, step, window, window.shape[0], onesided)
+    if length is None or constant_value(length) is not None:
         size = x.shape[1] if length is None else int(integers(length, "the length")[0])
+        return _stft(use, x, step, None, size, onesided)
+    rows, number = _declared(use, 2, "the length"), np.reshape(length, ())
+    sizes = [n for n in ((2 * rows - 2, 2 * rows - 1) if onesided else (rows,)) if 1 <= n <= x.shape[1]]
+    transforms = [(np.equal(number, n), partial(_stft, use, x, step, None, n, onesided)) for n in sizes]
+    return assumed.choose(use, "the length", transforms)
+
+
+def _stft(use: Use, x: Any, step: Any, window: Any, size: Any, onesided: bool) -> Any:
+    """Transform frames of ``size`` elements."""
     if not isinstance(size, int) or size < 1:
         raise MlaotError(f"frames of {size} elements")
     if constant_value(x) is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,19 @@ from mlaot.nn.functional.convolution import correlate, pad_spatial
 from mlaot.onnx import assumed
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator, operators
-from mlaot.onnx.values import Unsupported, along, as_traced, constant_value, integers, is_fixed, kind_of, limits
+from mlaot.onnx.values import (
+    Computed,
+    Unsupported,
+    along,
+    as_traced,
+    constant_value,
+    integers,
+    is_fixed,
+    kind_of,
+    limits,
+)
 
+LARGEST_BLOCK, MOST_AXES = 2**14, 4  # of blocks whose shape is computed
 Ints = tuple[int, ...]
 Pads = list[tuple[int, int]]
 
@@ -197,13 +210,52 @@ operators(
 
 @operator("Col2Im")
 def col2im(use: Use, x: Any, image: Any, block: Any) -> Any:
-    sizes, kernel = integers(image, "the image's shape"), integers(block, "the block's shape")
+    what, n = "the image's shape", int(image.shape[0])
+    sizes = assumed.integers_or_declared(use, image, what, lambda: assumed.declared_shape(use, what)[2:])
+    if constant_value(block) is not None:
+        return _sum_blocks(use, x, sizes, integers(block, "the block's shape"))
+    what = "the block's shape"
+    error = Computed(f"{what} is computed when the model runs; it must be constant")
+    channels = assumed.declared_extent(use, 1, error)
+    elements = x.shape[1] // channels if channels and is_fixed(*x.shape[1:], *sizes) else 0
+    if not (0 < elements <= LARGEST_BLOCK and 0 < n <= MOST_AXES):
+        raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+
+    def fits(kernel: list[int]) -> bool:
+        positions = _positions(use, sizes, kernel)
+        return min(positions) > 0 and bool(math.prod(positions) == x.shape[2])
+
+    fitting = filter(fits, _factors(elements, n))
+    choices = ((np.all(np.equal(block, b)), partial(_sum_blocks, use, x, sizes, b)) for b in fitting)
+    return assumed.choose(use, what, choices)
+
+
+def _factors(number: int, n: int) -> Iterator[list[int]]:
+    """Yield all vectors of ``n`` factors that make a number."""
+    if n == 1:
+        yield [number]
+        return
+    for divisor in range(1, number + 1):
+        if number % divisor == 0:
+            for rest in _factors(number // divisor, n - 1):
+                yield [divisor, *rest]
+
+
+def _positions(use: Use, sizes: Any, kernel: Any) -> list[Any]:
+    """Return at how many places along each axis blocks lie."""
+    n = len(sizes)
+    pads, ones = use.attribute("pads", [0] * 2 * n), [1] * n
+    padded = [s + pads[i] + pads[i + n] for i, s in enumerate(sizes)]
+    axes = zip(padded, kernel, use.attribute("strides", ones), use.attribute("dilations", ones), strict=True)
+    return [(length - d * (k - 1) - 1) // s + 1 for length, k, s, d in axes]
+
+
+def _sum_blocks(use: Use, x: Any, sizes: Any, kernel: Any) -> Any:
+    """Add blocks of ``kernel`` elements to an image of ``sizes``."""
     n = len(sizes)
     strides, dilations = use.attribute("strides", [1] * n), use.attribute("dilations", [1] * n)
-    pads = use.attribute("pads", [0] * 2 * n)
+    pads, positions = use.attribute("pads", [0] * 2 * n), _positions(use, sizes, kernel)
     padded = [s + pads[i] + pads[i + n] for i, s in enumerate(sizes)]
-    axes = zip(padded, kernel, strides, dilations, strict=True)
-    positions = [(length - d * (k - 1) - 1) // s + 1 for length, k, s, d in axes]
     shape, spatial = (x.shape[0], x.shape[1] // math.prod(kernel)), tuple(range(2, 2 + n))
     y = np.reshape(x, (*shape, *kernel, *positions))
     y = np.moveaxis(y, spatial, tuple(range(2 + n, 2 + 2 * n)))
