@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from mlaot.errors import MlaotError
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
-from mlaot.tokenizers.vectorizer import Vectorizer
+
+if TYPE_CHECKING:
+    from mlaot.tokenizers.vectorizer import Vectorizer
 
 Shape = tuple[int | str, ...]
 LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more

@@ -20,6 +20,10 @@ typedef struct {
 #if HAS_STRINGS
     PyObject *made;  // the list that was made of an array of strings, held; or NULL
 #endif
+#if HAS_VECTORIZER
+    bool has_rows;  // of texts, which lie nowhere else
+    TextRows rows;
+#endif
     const char *data;
     int rank;
     int dtype;       // what its numbers are, to be converted where the port has another
@@ -463,23 +467,37 @@ static int see_strings(Call *call, int i, PyObject *object)
 static int see_texts(Call *call, int i, PyObject *object)
 {
     const Port *port = &call->entry->ports[i];
+    Input *input = &call->inputs[i];
+    TextRows *rows = &input->rows;
     const char *block = weights_at(call->model, port->texts_at);
     const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
     const bool is_plain = is_str(object) || is_bytes(object) || is_list(object);
-    PyObject *made = is_plain || PyObject_HasAttrString(object, method) == 0
-                         ? NULL
-                         : PyObject_CallMethod(object, method, NULL);
-    PyObject *rows = PyErr_Occurred() != NULL ? NULL
-                                              : rows_of_texts(call->model->array_type, call->function, port->name,
-                                                              block, made == NULL ? object : made);
+    PyObject *made = NULL;
+    if (!is_plain && PyObject_HasAttrString(object, method) != 0) {
+        made = PyObject_CallMethod(object, method, NULL);
+        if (made == NULL) {
+            return -1;
+        }
+        object = made;
+    }
+    const bool is_one = !is_list(object);
+    const int status = take_texts(call->function, port->name, block, object, rows);
     release(made);
-    if (rows == NULL) {
+    if (status < 0) {
         return -1;
     }
-    const Array *own = PY_BODY(rows);
-    const int status = see_array(call, i, rows, own->data, own->rank, own->shape, own->strides);
-    Py_DecRef(rows);
-    return status;
+    const ptrdiff_t count = rows->ends.bytes / (ptrdiff_t)sizeof(ptrdiff_t);
+    ptrdiff_t longest = 1;
+    for (ptrdiff_t k = 0; k < count; k++) {
+        longest = longer_row(rows, k, longest);
+    }
+    input->own_shape[0] = count;
+    input->own_shape[is_one ? 0 : 1] = longest;
+    input->rank = is_one ? 1 : 2;
+    input->shape = input->own_shape;
+    input->has_rows = true;
+    input->bytes = 0;
+    return match_shape(call, i, "str");
 }
 
 #endif
@@ -490,6 +508,10 @@ static int see_input(Call *call, int i, PyObject *object)
     input->array = input->list = NULL;
 #if HAS_STRINGS
     input->made = NULL;
+#endif
+#if HAS_VECTORIZER
+    input->has_rows = false;
+    input->rows = (TextRows){.numbers = {0}};
 #endif
     input->dtype = call->entry->ports[i].dtype;
     input->copy = false;

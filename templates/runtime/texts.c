@@ -7,6 +7,11 @@
 #if HAS_VECTORIZER
 #include "runtime/vectorizer.c"
 
+// The numbers of texts one behind the other, where the row of each ends, in bytes, and some rows in the same length.
+typedef struct {
+    Buffer numbers, ends, packed;
+} TextRows;
+
 // Add the row of a text of the caller's, and where it ends.
 static int take_text(const char *function, const char *name, const char *block, PyObject *text, Terms *terms,
                      Buffer *ends)
@@ -41,54 +46,63 @@ static int take_text(const char *function, const char *name, const char *block, 
     return 0;
 }
 
-// Rows of the same length of the terms of texts: an Array.
-static PyObject *make_rows(PyTypeObject *type, const Terms *terms, const Buffer *ends, bool is_one)
+// The rows of a text, or of a list of texts.
+static int take_texts(const char *function, const char *name, const char *block, PyObject *object, TextRows *rows)
 {
-    const ptrdiff_t *end = (const ptrdiff_t *)(const void *)ends->at;
-    const ptrdiff_t count = ends->bytes / (ptrdiff_t)sizeof *end;
-    ptrdiff_t longest = (ptrdiff_t)sizeof(int64_t), begin = 0;
-    for (ptrdiff_t i = 0; i < count; begin = end[i], i++) {
-        longest = end[i] - begin > longest ? end[i] - begin : longest;
-    }
-    const ptrdiff_t words = longest / (ptrdiff_t)sizeof(int64_t), shape[] = {count, words};
-    PyObject *object = array_new(type, I64, is_one ? 1 : 2, shape + is_one);
-    if (object == NULL) {
-        return NULL;
-    }
-    char *to = ((Array *)PY_BODY(object))->data;
-    begin = 0;
-    for (ptrdiff_t i = 0; i < count; begin = end[i], i++) {
-        const ptrdiff_t bytes = end[i] - begin;
-        if (bytes > 0) {
-            memcpy(to, terms->rows.at + begin, (size_t)bytes);
-        }
-        for (ptrdiff_t k = bytes; k < longest; k += (ptrdiff_t)sizeof(int64_t)) {
-            memcpy(to + k, &(int64_t){NO_WORD}, sizeof(int64_t));
-        }
-        to += longest;
-    }
-    return object;
-}
-
-// The rows of a text, or of a list of texts: an Array, or NULL with an error.
-static PyObject *rows_of_texts(PyTypeObject *type, const char *function, const char *name, const char *block,
-                               PyObject *object)
-{
-    Terms terms = {.text = {0}};
-    Buffer ends = {0};
+    Terms terms = {.rows = rows->numbers};
     const bool is_one = !is_list(object);
     const Py_ssize_t count = is_one ? 1 : PySequence_Size(object);
     int status = count < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; status == 0 && i < count; i++) {
         PyObject *text = is_one ? object : PySequence_GetItem(object, i);
-        status = text == NULL ? -1 : take_text(function, name, block, text, &terms, &ends);
+        status = text == NULL ? -1 : take_text(function, name, block, text, &terms, &rows->ends);
         if (!is_one) {
             release(text);
         }
     }
-    PyObject *rows = status < 0 ? NULL : make_rows(type, &terms, &ends, is_one);
+    rows->numbers = terms.rows;
+    terms.rows.at = NULL;
     free_terms(&terms);
-    free(ends.at);
-    return rows;
+    return status;
+}
+
+static ptrdiff_t row_begin(const TextRows *rows, ptrdiff_t i)
+{
+    return i == 0 ? 0 : ((const ptrdiff_t *)(const void *)rows->ends.at)[i - 1];
+}
+
+// How many numbers the longer one of a row and of some others has; at least one.
+static ptrdiff_t longer_row(const TextRows *rows, ptrdiff_t i, ptrdiff_t longest)
+{
+    const ptrdiff_t own = (row_begin(rows, i + 1) - row_begin(rows, i)) / (ptrdiff_t)sizeof(int64_t);
+    return own > longest ? own : longest;
+}
+
+// Lay rows out in the same length; false where memory is short.
+static bool pack_rows(TextRows *rows, ptrdiff_t start, ptrdiff_t count, ptrdiff_t longest)
+{
+    const ptrdiff_t size = (ptrdiff_t)sizeof(int64_t), bytes = longest * size;
+    rows->packed.bytes = 0;
+    if (count > PTRDIFF_MAX / 8 / bytes || !buffer_room(&rows->packed, count * bytes)) {
+        return false;
+    }
+    char *to = rows->packed.at;
+    for (ptrdiff_t i = start; i < start + count; i++, to += bytes) {
+        const ptrdiff_t begin = row_begin(rows, i), own = row_begin(rows, i + 1) - begin;
+        if (own > 0) {
+            memcpy(to, rows->numbers.at + begin, (size_t)own);
+        }
+        for (ptrdiff_t k = own; k < bytes; k += size) {
+            memcpy(to + k, &(int64_t){NO_WORD}, sizeof(int64_t));
+        }
+    }
+    return true;
+}
+
+static void free_rows(TextRows *rows)
+{
+    free(rows->numbers.at);
+    free(rows->ends.at);
+    free(rows->packed.at);
 }
 #endif

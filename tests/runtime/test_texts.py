@@ -32,6 +32,10 @@ def declared() -> Declaration:
             with tracing(Trace(graph, held={})):
                 type_ = Type(i64, (dim("batch"), dim("words")))
                 graph.outputs["out"] = as_node(-Tensor(graph.input("x", type_, vectorizers=vectorizers)))
+        graphs["total"] = graph = Graph("total")
+        with tracing(Trace(graph, held={})):
+            numbers = Tensor(graph.input("x", type_, vectorizers=VECTORIZERS[:1]))
+            graph.outputs["out"] = as_node(np.sum(numbers >> 32, axis=1))
         return Traced(graphs.pop("model"), {}, per_example=False, arguments=("x",), entries=graphs)
 
     return Declaration(trace)
@@ -47,6 +51,18 @@ def test_modules_count(nn: ModuleType) -> None:
     assert nn.info()["entries"]["all"]["inputs"] == {"x": "str[batch]"}
     long = "The quick " * 100_000
     assert (-np.asarray(nn.one(long))).tolist() == VECTORIZERS[0].row(long, 0)
+
+
+def test_a_long_text_among_short_ones(nn: ModuleType) -> None:
+    """Rows that do not depend on each other are laid out for some at a time."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 40, 1000)
+    lengths[[3, 500, 501, 999]] = [3000, 1, 2000, 5000]
+    terms = [*VECTORIZERS[0].places]
+    texts = [" ".join(rng.choice(terms, length)) for length in lengths]
+    np.testing.assert_array_equal(nn.total(texts), lengths)
+    assert np.asarray(nn.total(texts[3])).item() == 3000
+    assert nn.total([]).shape == (0,)
 
 
 class Column:
