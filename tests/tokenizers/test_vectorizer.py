@@ -100,6 +100,13 @@ def test_any_text(library: ctypes.CDLL, text: str) -> None:
         assert Compiled(library, vectorizer).row(text) == vectorizer.row(text, 0)
 
 
+def test_many_terms(library: ctypes.CDLL) -> None:
+    """They are put in order by all digits of their places."""
+    text = " ".join(f"word{number % 700}" for number in range(2000))
+    for vectorizer in (VECTORIZERS[17], VECTORIZERS[16]):
+        assert Compiled(library, vectorizer).row(text) == vectorizer.row(text, 0)
+
+
 def test_any_bytes(library: ctypes.CDLL) -> None:
     """What is no UTF-8 is read within the text, too."""
     rng = np.random.default_rng(0)
