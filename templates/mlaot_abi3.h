@@ -183,7 +183,6 @@ PyObject *PyUnicode_FromString(const char *), *PyUnicode_FromFormat(const char *
 PyObject *PyUnicode_AsEncodedString(PyObject *, const char *, const char *);
 PyObject *PyUnicode_AsUTF8String(PyObject *), *PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *);
 PyObject *PyUnicode_DecodeUTF8Stateful(const char *, Py_ssize_t, const char *, Py_ssize_t *);
-PyObject *PyUnicode_AsEncodedString(PyObject *, const char *, const char *);
 int PyUnicode_CompareWithASCIIString(PyObject *, const char *);
 PyObject *PyBytes_FromStringAndSize(const char *, Py_ssize_t);
 char *PyBytes_AsString(PyObject *);

@@ -385,7 +385,7 @@ static PyObject *array_iter(PyObject *self)
     return array_length(self) < 0 ? NULL : PySeqIter_New(self);
 }
 
-static int refuse_value(int dtype, const Part *to, PyObject *exception, const char *got)
+SELDOM static int refuse_value(int dtype, const Part *to, PyObject *exception, const char *got)
 {
     PyErr_Format(exception, "Array: item: expected %s, got %s",
                  type_words(NULL, DTYPES[dtype].name, to->rank, to->shape).text, got);

@@ -104,7 +104,7 @@ static int output_shape(const Call *call, const Port *port, ptrdiff_t *shape)
     return port->rank - drop;
 }
 
-static int refuse_output(const Call *call, int k, PyObject *exception, const char *got)
+SELDOM static int refuse_output(const Call *call, int k, PyObject *exception, const char *got)
 {
     const Port *port = &call->entry->ports[call->entry->inputs + k];
     ptrdiff_t shape[MAX_RANK];
@@ -488,7 +488,7 @@ static bool find_place(Call *call)
     return true;
 }
 
-static int refuse_misplaced(const Call *call)
+SELDOM static int refuse_misplaced(const Call *call)
 {
     const Page page = page_of(call->model);
     const char *function = call->function, *name = call->entry->ports[0].name;

@@ -61,7 +61,7 @@ SELDOM static PyObject *pack_tensors(Model *self, bool all)
 }
 
 // Let an error of the operating system name the file that the caller asked for, whatever it was about.
-static void blame(PyObject *path)
+SELDOM static void blame(PyObject *path)
 {
     if (PyErr_Occurred() == NULL || !PyErr_ExceptionMatches(PyExc_OSError)) {
         return;
@@ -270,7 +270,7 @@ static bool is_text(PyObject *object)
 }
 
 // Python's parser says what is wrong with a head, as a ValueError or that it is nested too deep.
-static void refuse_head(PyObject *where)
+SELDOM static void refuse_head(PyObject *where)
 {
     if (!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_RecursionError)) {
         return;
@@ -286,7 +286,7 @@ static void refuse_head(PyObject *where)
 
 // Texts by names, which say what they like, but for the weights beside which adapters were trained: a file that names
 // others would load, and give nonsense.
-static int check_metadata(const Table *table, PyObject *where, PyObject *head)
+SELDOM static int check_metadata(const Table *table, PyObject *where, PyObject *head)
 {
     PyObject *metadata = dict_get(head, "__metadata__"), *key, *value;
     Py_ssize_t at = 0;

@@ -72,7 +72,7 @@ static ptrdiff_t draw_token(const Text *text, Answer *answer, const Page *page, 
     return token;
 }
 
-static ptrdiff_t refuse_scores(void)
+SELDOM static ptrdiff_t refuse_scores(void)
 {
     PyErr_SetString(PyExc_ValueError, "generate: the scores are not all numbers, so that nothing can be chosen");
     return FAILED;

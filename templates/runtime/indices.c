@@ -127,7 +127,7 @@ static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t 
     return words;
 }
 
-static int refuse_index(const Call *call, const Port *port, int i, const IndexRange *range, ptrdiff_t place)
+SELDOM static int refuse_index(const Call *call, const Port *port, int i, const IndexRange *range, ptrdiff_t place)
 {
 #if HAS_STRINGS
     if (port->strings != NULL) {

@@ -93,7 +93,7 @@ static int port_set(Call *call, const Port *port, char *to, PyObject *object)
     return element_set(call->function, port->name, port->dtype, to, object);
 }
 
-static int refuse_input(const Call *call, int i, PyObject *exception, const char *got)
+SELDOM static int refuse_input(const Call *call, int i, PyObject *exception, const char *got)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(exception, "%s: %s: expected %s, got %s", call->function, port->name,
@@ -112,7 +112,7 @@ static bool is_convertible(const Port *port, int from)
 typedef struct { char text[200]; } Mend;
 
 // What makes the right numbers of a buffer with others, unless some would be cut off.
-static Mend mend_buffer(const Port *port, PyObject *object, const Py_buffer *view)
+SELDOM static Mend mend_buffer(const Port *port, PyObject *object, const Py_buffer *view)
 {
     const int from = buffer_dtype(view);
     const bool is_float = DTYPES[port->dtype].kind == 'f', is_integer = from >= 0 && DTYPES[from].kind != 'f';
@@ -130,7 +130,7 @@ static Mend mend_buffer(const Port *port, PyObject *object, const Py_buffer *vie
 }
 
 // What makes an array or a list of an object that is neither.
-static Mend mend_object(const Port *port, PyObject *object)
+SELDOM static Mend mend_object(const Port *port, PyObject *object)
 {
     const char *const name = port->name, *const dtype = DTYPES[port->dtype].name;
     const bool is_text = (type_flags(object) & Py_TPFLAGS_UNICODE_SUBCLASS) != 0;
@@ -145,7 +145,7 @@ static Mend mend_object(const Port *port, PyObject *object)
     return mend;
 }
 
-static int refuse_with(const Call *call, int i, const char *got, Mend mend)
+SELDOM static int refuse_with(const Call *call, int i, const char *got, Mend mend)
 {
     const Port *port = &call->entry->ports[i];
     PyErr_Format(PyExc_TypeError, "%s: %s: expected %s, got %s%s", call->function, port->name,
@@ -418,7 +418,7 @@ static int see_convertible(Call *call, int i, PyObject *object)
 
 #if HAS_STRINGS
 // An array without elements, whose axes a list would not tell.
-static bool see_empty(Input *input, const Py_buffer *view)
+SELDOM static bool see_empty(Input *input, const Py_buffer *view)
 {
     bool is_empty = false;
     for (int d = 0; d < view->ndim && view->ndim <= MAX_RANK; d++) {
@@ -433,7 +433,7 @@ static bool see_empty(Input *input, const Py_buffer *view)
 }
 
 // Strings that are no list: an array of NumPy's, a column of pandas, an array of Arrow, a str or bytes; or places.
-static int see_strings(Call *call, int i, PyObject *object)
+SELDOM static int see_strings(Call *call, int i, PyObject *object)
 {
     Py_buffer view;
     if (!is_bytes(object) && PyObject_CheckBuffer(object) != 0) {
@@ -576,7 +576,7 @@ static int fill_list(Call *call, int i, PyObject *list, int rank, const ptrdiff_
     return 0;
 }
 
-static int refuse_extent(const Call *call, const Solve *solve, const char *expected, ptrdiff_t got)
+SELDOM static int refuse_extent(const Call *call, const Solve *solve, const char *expected, ptrdiff_t got)
 {
     PyErr_Format(PyExc_ValueError, "%s: %s: expected an extent of %s%s, got %zd", call->function,
                  call->entry->ports[solve->input].name, TABLE_OF(call)->extent_names[solve->extent], expected,

@@ -150,7 +150,7 @@ static void float_set(int dtype, char *to, double value)
     }
 }
 
-static int refuse_number(const char *where, const char *name, int dtype, PyObject *number)
+SELDOM static int refuse_number(const char *where, const char *name, int dtype, PyObject *number)
 {
     PyErr_Format(PyExc_ValueError, "%s: %s: expected %s, got %S", where, name, DTYPES[dtype].name, number);
     return -1;

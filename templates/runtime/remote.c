@@ -55,7 +55,7 @@ static void module_free(void *module)
 }
 
 // ImportError in the place of what went wrong with the runtime.
-static void refuse_runtime(void)
+SELDOM static void refuse_runtime(void)
 {
     PyObject *type, *value, *traceback;
     if (!PyErr_ExceptionMatches(PyExc_ImportError) && !PyErr_ExceptionMatches(PyExc_AttributeError) &&

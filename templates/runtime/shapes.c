@@ -126,7 +126,7 @@ static bool is_list(PyObject *object)
 }
 
 // Raise "where: name: expected float32, got str".
-static int refuse_type(const char *where, const char *name, const char *expected, PyObject *got)
+SELDOM static int refuse_type(const char *where, const char *name, const char *expected, PyObject *got)
 {
     PyObject *type_name = PyType_GetName(PY_TYPE(got));
     if (type_name != NULL) {

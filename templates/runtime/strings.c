@@ -37,7 +37,7 @@ static int64_t place_of(const Strings *strings, const char *text, ptrdiff_t size
 
 // The place of further strings, which are none of the strings that a port knows: behind these, one after the other.
 // `*further` has their numbers by their bytes. -1 with an error.
-static int64_t further_place(PyObject **further, PyObject *key, int known)
+SELDOM static int64_t further_place(PyObject **further, PyObject *key, int known)
 {
     if (*further == NULL) {
         *further = PyDict_New();
@@ -57,7 +57,7 @@ static int64_t further_place(PyObject **further, PyObject *key, int known)
 }
 
 // What pandas has for a string that is missing.
-static bool is_nan(PyObject *object)
+SELDOM static bool is_nan(PyObject *object)
 {
     const double value = PyFloat_AsDouble(object);
     if (PyErr_Occurred() != NULL) {
@@ -101,7 +101,7 @@ static int place_set(const Port *port, const char *function, PyObject **further,
 }
 
 // The string at a place, which may be one of the `further` of a call, a list of bytes or NULL; or None.
-static PyObject *string_at(const Strings *strings, PyObject *further, int64_t place)
+SELDOM static PyObject *string_at(const Strings *strings, PyObject *further, int64_t place)
 {
     if (place >= 0 && place < strings->count) {
         const int32_t *at = strings->at + place;
@@ -118,7 +118,7 @@ static PyObject *string_at(const Strings *strings, PyObject *further, int64_t pl
 }
 
 // The strings at the places that an array holds from `data` on: a str, or lists of them.
-static PyObject *strings_from(const Strings *strings, PyObject *further, const Array *array, int axis, const char *data)
+SELDOM static PyObject *strings_from(const Strings *strings, PyObject *further, const Array *array, int axis, const char *data)
 {
     if (axis == array->rank) {
         int64_t place;

@@ -36,7 +36,7 @@ static bool is_whole(const Page *page, const Text *text)
     return true;
 }
 
-static PyObject *refuse_page(const char *function)
+SELDOM static PyObject *refuse_page(const char *function)
 {
     return PyErr_Format(PyExc_ValueError, "%s: the buffers place, length and text do not describe a text; rewind(0)"
                         " begins a new one", function);

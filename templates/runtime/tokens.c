@@ -89,7 +89,7 @@ static Tokenizer tokenizer_of(const Model *self)
 }
 
 // The character at a place of a text is no token.
-static void refuse_character(const char *function, const char *name, const char *text, ptrdiff_t place, ptrdiff_t size)
+SELDOM static void refuse_character(const char *function, const char *name, const char *text, ptrdiff_t place, ptrdiff_t size)
 {
     ptrdiff_t end = place + 1;
     while (end < size && ((unsigned char)text[end] & 0xc0) == 0x80) {

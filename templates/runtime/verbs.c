@@ -89,7 +89,7 @@ static PyObject *method_set_input(PyObject *self, PyObject *const *args, Py_ssiz
     return Py_None;
 }
 
-static PyObject *refuse_phase(const char *function, const char *missing)
+SELDOM static PyObject *refuse_phase(const char *function, const char *missing)
 {
     PyErr_Format(PyExc_ValueError, "%s: call %s first", function, missing);
     return NULL;

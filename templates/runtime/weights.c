@@ -49,7 +49,7 @@ static PyObject *map_file(PyObject *path)
 }
 
 // ImportError in the place of what went wrong with the file.
-static void refuse_weights(const Table *table)
+SELDOM static void refuse_weights(const Table *table)
 {
     PyObject *type, *value, *traceback;
     if (!PyErr_ExceptionMatches(PyExc_OSError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {

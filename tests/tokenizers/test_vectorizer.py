@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -126,16 +125,13 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_time_is_linear(library: ctypes.CDLL, text: Callable[[int], str]) -> None:
-    """A megabyte takes no more than some hundred times what ten kilobytes take."""
+def test_long_texts(library: ctypes.CDLL, text: Callable[[int], str]) -> None:
+    """A time that is not in proportion to their length would be hours."""
     hard = Vectorizer("word", 1, 2, 2, {"a": 0, "the quick": 1}, r"(?:\w-)+x|\w+")
     for vectorizer in (*VECTORIZERS[:9:4], hard):
-        compiled, taken = Compiled(library, vectorizer), []
-        for size in (10_000, 1_000_000):
-            begun = time.perf_counter()
-            compiled.row(text(size))
-            taken.append(time.perf_counter() - begun)
-        assert taken[1] < 2000 * taken[0] + 0.5
+        compiled = Compiled(library, vectorizer)
+        compiled.row(text(1_000_000))
+        assert compiled.row(text(3_000)) == vectorizer.row(text(3_000), 0)
 
 
 @pytest.mark.parametrize(
