@@ -93,10 +93,13 @@ def _rest(
     """
     v, size = axis.name, axis.size
     nests = [_Loops(kernel, plan, machine, exact=(v, rows)).nest() for rows, plan in enumerate(plans, 1)]
-    left = Index(size if alone else size + -1 * dim(v))
-    tiles = [If(compare("eq", left, Index(rows)), nest) for rows, nest in enumerate(nests, 1)]
-    body = tuple(tiles) if len(tiles) > 1 else nests[0]
+    body = _by_number(size if alone else size + -1 * dim(v), nests) if alone or len(nests) > 1 else nests[0]
     return _loop(v, size // count * count, size, body, len(nests), parallel=True)
+
+
+def _by_number(left: Dim, nests: Sequence[Body]) -> Body:
+    """Choose the nest for as many rows as are left, from 1 on."""
+    return tuple(If(compare("eq", Index(left), Index(rows)), nest) for rows, nest in enumerate(nests, 1))
 
 
 Place = tuple[int, Point, Mapping[str, int], Segment | None]  # the arguments of `_Loops._nest` but the last
@@ -187,12 +190,8 @@ class _Loops:
     def _rest_behind(self, axis: Axis, nest: Callable[..., Body], at: Point, counts: Mapping[str, int]) -> For:
         """Return the loop over the rows behind all blocks of an axis, if there are such: one tile of their number."""
         v, count = axis.name, self.plan.counts[axis.name]
-        left, is_behind = Index(axis.size + -1 * dim(v)), compare("gt", Index(dim(v)), Index(0))
-        tiles = [
-            If(compare("eq", left, Index(rows)), nest(at={**at, v: dim(v)}, counts={**counts, v: rows}))
-            for rows in range(1, count)
-        ]
-        body = (If(is_behind, tuple(tiles)),)
+        nests = [nest(at={**at, v: dim(v)}, counts={**counts, v: rows}) for rows in range(1, count)]
+        body = (If(compare("gt", Index(dim(v)), Index(0)), _by_number(axis.size + -1 * dim(v), nests)),)
         return _loop(v, axis.size // count * count, axis.size, body, count - 1, parallel=True)
 
     def _segments(self, axis: Axis) -> list[Segment]:

@@ -104,20 +104,39 @@ def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(actual[key], expected, rtol=1e-5, atol=1e-4, err_msg=f"{name}: {key}")
 
 
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
 @pytest.mark.parametrize("isa", AVAILABLE)
-def test_rows_behind_blocks_of_weights_from_afar(isa: str, tmp_path: Path) -> None:
+def test_rows_behind_blocks_of_weights_from_afar(isa: str, dtype: DType, tmp_path: Path) -> None:
     """A tile of them is done with each block of columns, so that no weight comes from memory twice."""
     rng = np.random.default_rng(0)
-    w, bias = rng.normal(size=(4100, 70)).astype("f"), rng.normal(size=4100).astype("f")
+    w, bias = rng.normal(size=(4100, 70)).astype(dtype.numpy), rng.normal(size=4100).astype(dtype.numpy)
 
-    def far(x: mlaot.f32[N, 70], y: mlaot.f32[N, 4100]) -> Any:
+    def far(x: Any, y: Any) -> Any:
         return y + np.maximum(x @ w.T + bias, 0)
 
+    far.__annotations__ = {"x": dtype[N, 70], "y": dtype[N, 4100]}
     program = compile_model(mlaot.model(far), "far", Options(isas=AVAILABLE))
     library = Library({"far": program}, isa, tmp_path)
     assert re.search(r"if \(i > 0\)", library.source.read_text()), "rows behind the blocks are done with them"
     for rows in (*range(20), 31, 64):
-        x, y = rng.normal(size=(rows, 70)).astype("f"), rng.normal(size=(rows, 4100)).astype("f")
+        x, y = rng.normal(size=(rows, 70)).astype(dtype.numpy), rng.normal(size=(rows, 4100)).astype(dtype.numpy)
         actual = library.call("far", "forward", {"x": x, "y": y}, {"n": rows})["out"]
         expected = y + np.maximum(x.astype("d") @ w.T + bias, 0)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4, err_msg=str(rows))
+
+
+def test_a_single_row_behind_blocks_is_computed_once(tmp_path: Path) -> None:
+    """With each block of columns, or alone where there is no block: blocks of two rows leave one at most."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(300, 2000))
+
+    def far(x: mlaot.f64[N, 2000]) -> Any:
+        return x @ w.T
+
+    library = Library({"far": compile_model(mlaot.model(far), "far", Options(isas=("base",)))}, "base", tmp_path)
+    source = library.source.read_text()
+    assert re.search(r"if \(i > 0\)", source) and re.search(r"if \(n_n == 1\)", source)
+    for rows in range(6):
+        x = rng.normal(size=(rows, 2000))
+        actual = library.call("far", "forward", {"x": x}, {"n": rows})["out"]
+        np.testing.assert_allclose(actual, x @ w.T, rtol=1e-12, atol=1e-10, err_msg=str(rows))
