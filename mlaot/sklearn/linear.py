@@ -47,11 +47,15 @@ def decision(estimator: Any, x: Any) -> Any:
     return flat(scores(estimator, x))
 
 
+def place_of_largest(found: Any, threshold: float) -> Any:
+    """Return the column of the largest number of each row; of one column whether it is over a threshold."""
+    return astype(found[:, 0] > threshold, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
+
+
 @rule("class_index", "LinearClassifierMixin", sparse=True)
 def by_scores(estimator: Any, x: Any) -> Any:
     """The largest score decides, of two classes the sign of one."""
-    found = scores(estimator, x)
-    return astype(found[:, 0] > 0, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
+    return place_of_largest(scores(estimator, x), 0)
 
 
 @rule("predict", "_RidgeClassifierMixin", sparse=True)
@@ -244,8 +248,7 @@ def perceptron_shares(estimator: Any, x: Any) -> Any:
 
 @rule("class_index", "MLPClassifier", sparse=True)
 def perceptron_place(estimator: Any, x: Any) -> Any:
-    found = perceptron(estimator, x)
-    return astype(found[:, 0] > 0.5, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
+    return place_of_largest(perceptron(estimator, x), 0.5)
 
 
 @rule("predict", "MLPClassifier", sparse=True)

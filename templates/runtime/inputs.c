@@ -447,11 +447,7 @@ SELDOM static int see_strings(Call *call, int i, PyObject *object)
         }
         PyErr_Clear();
     }
-    const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
-    if (is_str(object) || is_bytes(object) || PyObject_HasAttrString(object, method) == 0) {
-        return see_number(call, i, object);
-    }
-    PyObject *list = PyObject_CallMethod(object, method, NULL);
+    PyObject *list = listed(object);
     if (list == NULL || is_list(list)) {
         call->inputs[i].made = list;
         return list == NULL ? -1 : see_list(call, i, list);
@@ -470,19 +466,10 @@ static int see_texts(Call *call, int i, PyObject *object)
     Input *input = &call->inputs[i];
     TextRows *rows = &input->rows;
     const char *block = weights_at(call->model, port->texts_at);
-    const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
-    const bool is_plain = is_str(object) || is_bytes(object) || is_list(object);
-    PyObject *made = NULL;
-    if (!is_plain && PyObject_HasAttrString(object, method) != 0) {
-        made = PyObject_CallMethod(object, method, NULL);
-        if (made == NULL) {
-            return -1;
-        }
-        object = made;
-    }
-    const bool is_one = !is_list(object);
-    const int status = take_texts(call->function, port->name, block, object, rows);
-    release(made);
+    PyObject *texts = listed(object);
+    const bool is_one = texts != NULL && !is_list(texts);
+    const int status = texts == NULL ? -1 : take_texts(call->function, port->name, block, texts, rows);
+    release(texts);
     if (status < 0) {
         return -1;
     }

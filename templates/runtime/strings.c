@@ -15,6 +15,18 @@ static bool is_bytes(PyObject *object)
     return (type_flags(object) & Py_TPFLAGS_BYTES_SUBCLASS) != 0;
 }
 
+// The list that an array or a column makes of itself, which a str, bytes and a list need not; any other object as it is.
+// A new reference.
+SELDOM static PyObject *listed(PyObject *object)
+{
+    const char *method = PyObject_HasAttrString(object, "to_pylist") != 0 ? "to_pylist" : "tolist";
+    if (is_str(object) || is_bytes(object) || is_list(object) || PyObject_HasAttrString(object, method) == 0) {
+        Py_IncRef(object);
+        return object;
+    }
+    return PyObject_CallMethod(object, method, NULL);
+}
+
 // The place of a text among the strings; behind the last of them where it is none of these.
 static int64_t place_of(const Strings *strings, const char *text, ptrdiff_t size)
 {

@@ -60,6 +60,11 @@ class Trace:
     taps: dict[Tap, Node] = field(default_factory=dict)
 
     @property
+    def entry(self) -> str:
+        """The name that the module has for what is traced."""
+        return "forward" if self.graph.name == "model" else self.graph.name
+
+    @property
     def root(self) -> Trace:
         trace = self
         while trace.parent is not None:

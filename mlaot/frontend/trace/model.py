@@ -211,7 +211,7 @@ def _model_graph(
                 value.local_node()
         arguments = _arguments(graph, function, 0)
         outputs = function(*arguments)
-        _set_outputs(graph, outputs, labels)
+        _set_outputs(trace, outputs, labels)
         _check_outputs(graph)
         taps, trace.taps = trace.taps, {}
         if loss is not None:
@@ -241,7 +241,7 @@ def _entry_graph(
         if text is not None and text.entry == name:
             text.advance(*arguments)
         if outputs is not None:
-            _set_outputs(trace.graph, outputs, labels)
+            _set_outputs(trace, outputs, labels)
         if isinstance(outputs, Mapping):
             dicts.add(name)
         _finish(trace)
@@ -338,15 +338,15 @@ def _named(outputs: Any) -> dict[str, Any]:
     return {"out": outputs}
 
 
-def _set_outputs(graph: Graph, outputs: Any, labels: LabelsOf) -> None:
+def _set_outputs(trace: Trace, outputs: Any, labels: LabelsOf) -> None:
     """Let a graph give what its function has returned: of strings the places, and the strings as ``labels``."""
     for name, value in _named(outputs).items():
         is_label = isinstance(value, Labels)
         if is_label:
-            labels["forward" if graph.name == "model" else graph.name, name] = value.known
+            labels[trace.entry, name] = value.known
             value = value.places
         node = _output(name, value)
-        graph.outputs[name] = ew.cast(node, dtype=i64) if is_label and node.type.dtype is not i64 else node
+        trace.graph.outputs[name] = ew.cast(node, dtype=i64) if is_label and node.type.dtype is not i64 else node
 
 
 def _output(name: str, value: Any) -> Node:

@@ -67,8 +67,7 @@ class Text:
         """
         if not is_traced(tokens):
             return int(self.place.array) + len(tokens)
-        name = needed().root.graph.name
-        entry = "forward" if name == "model" else name
+        entry = needed().root.entry
         if entry != self.entry:
             raise MlaotError(f"Text.seen: expected a call in {self.entry}, which reads the text, got one in {entry}")
         return dim(SEEN)
