@@ -9,8 +9,9 @@ An operand whose columns lie along the lanes already is copied too, if its rows 
 first-level cache: those that lie 4,096 bytes apart all share one set. So is one of a product of which no axis suits the
 lanes, since views step over elements or go backwards: x[:, ::2] @ y[:, ::-1].
 
-Frozen weights need no copy: they are packed at build. Those that are trained are copied for products of many rows; the
-forward and the backward pass read them along different axes.
+Frozen weights need no copy: they are packed at build. What is multiplied by them is not copied either, since their own
+columns can lie along the lanes instead; a copy of windows would hold most elements several times. Weights that are
+trained are copied for products of many rows; the forward and the backward pass read them along different axes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ def transposed_operands(module: Module) -> None:
     def gathered(node: Node) -> Node | None:
         return None if any(map(is_fixed, node.args)) else values_gathered(node)
 
-    rules = (values_transposed, values_packed, gathered) + (() if module.is_frozen else (weights_transposed,))
+    def transposed(node: Node) -> Node | None:
+        weights = [i for i in (0, 1) if is_fixed(node.arg(i))]
+        has_lanes = any(_rows_beside(node, 1 - i) >= TRANSPOSED_EXTENT for i in weights)
+        return None if has_lanes else values_transposed(node)
+
+    rules = (transposed, values_packed, gathered) + (() if module.is_frozen else (weights_transposed,))
     for graph in module.graphs.values():
         everywhere(lambda graph: rewrite(graph, {red.contract: rules, red.contract_differences: rules}), graph)
 
