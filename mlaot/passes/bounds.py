@@ -12,7 +12,7 @@ rounding to float32 may step over a bound by its own error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, isfinite
 
 from mlaot.ir import Node
 from mlaot.ops import elementwise as ew
@@ -26,6 +26,7 @@ Range = tuple[float, float]
 ANY: Range = (-inf, inf)
 FIXED = {ew.tanh: (-1.0, 1.0), tr.sigmoid: (0.0, 1.0)}
 MOVES = (st.slice_, st.reshape, st.transpose, st.broadcast, ew.copy)  # their elements are all their argument's
+SUMS = (ew.add, ew.sub)  # as many as a graph has of integers stay far within the range of float32
 ROUNDS = 3  # in which a carry reaches its bounds, if it has any
 
 
@@ -36,6 +37,23 @@ def bounds(nodes: Iterable[Node], known: Mapping[Node, Range]) -> dict[Node, Ran
         if node not in found:
             found[node] = _bound(node, found)
     return found
+
+
+def is_finite(node: Node) -> bool:
+    """Tell whether a value holds neither infinities nor nan, whatever comes in: sums of integers and of constants."""
+    open_, seen = [node.find()], set[Node]()
+    while open_:
+        node = open_.pop()
+        if node in seen or node.type.dtype.kind != "f":
+            continue
+        seen.add(node)
+        value = number(node)
+        is_integer = node.op is ew.cast and node.arg(0).type.dtype.kind != "f"
+        is_kept = isfinite(value) if value is not None else is_integer or node.op in (*MOVES, *SUMS, st.pad, st.window)
+        if not is_kept or node.type.dtype.name not in ("f32", "f64"):
+            return False
+        open_ += [a.find() for a in node.args]
+    return True
 
 
 def carry_bounds(loop: Loop) -> dict[Node, Range]:

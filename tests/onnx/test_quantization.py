@@ -288,6 +288,44 @@ def test_long_sums_are_products_of_bytes_too() -> None:
     np.testing.assert_array_equal(z, (a.astype(np.int64) - 7) @ b)
 
 
+@pytest.mark.parametrize(("channels", "point"), [(24, 178), (32, 94), (48, (0, 255))])
+def test_unsigned_weights(channels: int, point: Any) -> None:
+    """Less a zero point they are beyond a signed byte; the zero point of an image is known when it is called."""
+    w, second = quantized((channels, channels, 3, 3), np.uint8), quantized((32, channels, 1, 1), np.uint8)
+    w[0], w[1], second[0], second[1] = 0, 255, 0, 255
+    points = np.full(channels, point, np.uint8) if isinstance(point, int) else RNG.integers(*point, channels, np.uint8)
+    weights = {"w": w, "wz": points, "second": second, "sz": np.uint8(119)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["y"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["scaled"]),
+        helper.make_node("DynamicQuantizeLinear", ["scaled"], ["r", "t", "zr"]),
+        helper.make_node("ConvInteger", ["r", "second", "zr", "sz"], ["last"]),
+    ]
+    x = {"x": RNG.normal(1, 2, (1, channels, 7, 7)).astype(np.float32)}
+    integers = dict.fromkeys(("q", "z", "r", "zr"), UINT8) | dict.fromkeys(("y", "last"), TensorProto.INT32)
+    made = model(nodes, x, integers, weights, 11)
+    graph = passes.run("nn", trace(mlaot.onnx.load(made))).graphs["forward"]
+    assert {node.op.name for node in graph.nodes() if "contract" in node.op.name} == {"contract_bytes"}
+    q, z, r, zr, y, last = run(nodes, x, integers, weights, 11)
+    image, inner = q.astype(np.int64) - z, r.astype(np.int64) - zr
+    assert z and zr, "the zero points must do something"
+    np.testing.assert_array_equal(y, convolved(image, w.astype(np.int64) - points.reshape(-1, 1, 1, 1), 1, 1))
+    np.testing.assert_array_equal(last, convolved(inner, second.astype(np.int64) - 119, 1, 0))
+
+
+@pytest.mark.parametrize("point", [0, 119, 255])
+def test_unsigned_weights_of_matrices(point: int) -> None:
+    a, b = quantized((5, 70), np.uint8), quantized((70, 40), np.uint8)
+    weights = {"b": b, "az": np.uint8(7), "bz": np.uint8(point)}
+    nodes = [helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])]
+    made = model(nodes, {"a": a}, {"y": TensorProto.INT32}, weights, 10)
+    assert "contract_bytes" in str(passes.run("nn", trace(mlaot.onnx.load(made))).graphs["forward"])
+    (y,) = run(nodes, {"a": a}, {"y": TensorProto.INT32}, weights, 10)
+    np.testing.assert_array_equal(y, (a.astype(np.int64) - 7) @ (b.astype(np.int64) - point))
+
+
 def test_bytes_are_rounded_where_products_read_them() -> None:
     """Channels are last there; the image is rounded once, and no bytes are turned."""
     w, x = quantized((16, 32, 1, 1), np.int8), RNG.normal(size=(1, 32, 5, 6)).astype(np.float32)

@@ -14,7 +14,7 @@ from mlaot.frontend.numpy import sigmoid
 from mlaot.loading import trace
 from mlaot.ops.control import scan
 from mlaot.passes import run
-from mlaot.passes.bounds import ANY, Range, bounds, carry_bounds
+from mlaot.passes.bounds import ANY, Range, bounds, carry_bounds, is_finite
 from mlaot.passes.subgraphs import Loop
 
 BATCH = mlaot.dim("batch")
@@ -48,6 +48,29 @@ def test_values(name: str) -> None:
     graph = trace(model).graph
     (out,) = graph.outputs.values()
     assert bounds(graph.nodes(), {})[out.find()] == expected
+
+
+FINITE: dict[str, tuple[Any, bool]] = {
+    "bytes": (lambda x, n: np.transpose(n.astype(mlaot.f32))[1:] - 3.5, True),
+    "padded": (lambda x, n: np.pad(n.astype(mlaot.f32), 1) + n.astype(mlaot.f32)[0, 0], True),
+    "in 16 bits": (lambda x, n: n.astype(mlaot.f16), False),
+    "floats": (lambda x, n: n.astype(mlaot.f32) - x, False),
+    "an infinity": (lambda x, n: n.astype(mlaot.f32) + np.inf, False),
+    "a product": (lambda x, n: n.astype(mlaot.f32) * x, False),
+    "of nan": (lambda x, n: np.tanh(x), False),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_finite(name: str) -> None:
+    function, expected = FINITE[name]
+
+    @mlaot.model
+    def model(x: mlaot.f32[3, 4], n: mlaot.i32[3, 4]):
+        return function(x, n)
+
+    (out,) = trace(model).graph.outputs.values()
+    assert is_finite(out) == expected
 
 
 def state(layer: Any, *initial: Any) -> list[Range]:

@@ -15,7 +15,8 @@ Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 
 Products that would be slower so stay float32, unless the setting is ``int8-all``.
 
 Products of values that are bytes already, as in quantized ONNX models, need no setting: their sums are exact before
-they are rounded to float32, and nothing else changes.
+they are rounded to float32, and nothing else changes. Where weights are unsigned bytes less a zero point, the signed
+ones that stand for them are off by a number for each channel, w = s (q + o), and sums of activations make up for it.
 
 Moves between a value and the product, such as the windows of a convolution, then move bytes.
 """
@@ -64,7 +65,7 @@ SAMPLED = (2, 16)  # weights along each summed axis, on which scales are tried b
 TOLERANCE = 1e-3  # the largest distance to whole numbers up to 128 that rounding to float32 causes
 TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
-OF_A_SHAPE = (st.slice_, st.broadcast, st.reshape)  # their attributes fix extents, so that no padding may precede
+EXACT = 2**24  # up to which float32 holds every integer
 
 # Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
 Bytes = tuple[Node, int | Node, float, Node | None]
@@ -89,6 +90,18 @@ class Factor:
     axis: int
     steps: tuple[Move, ...]
     kept: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights as signed bytes, ``scale * (codes + offset)``, with a scale and an offset for each output channel."""
+
+    codes: Array
+    scale: Array
+    offset: Array
+
+    def numbers(self) -> Array:
+        return np.asarray((self.codes + self.offset) * self.scale)
 
 
 @dataclass(frozen=True)
@@ -141,15 +154,15 @@ def _quantize_products(module: Module, place: Place) -> int:
         weights = integers(f, value) if codes is not None else None
         if codes is not None and weights is not None:
             count += 1
-            graph.forward(f.product, _product(place, f, _reuse_codes(f, codes), *weights))
+            graph.forward(f.product, _product(place, f, _reuse_codes(f, codes), weights))
         elif module.options.quantize == "int8" and _is_faster_in_float(f):
             module.unquantized.append(_describe(f, place))
         elif module.options.quantize:
             range_ = ranges.get(f.base)
-            rounded, scale = integers(f, value) or _round_weights(f, value)
-            module.quantized.append(_report(f, place, value, rounded * scale, range_))
+            weights = integers(f, value) or _round_weights(f, value)
+            module.quantized.append(_report(f, place, value, weights.numbers(), range_))
             by = _quantize_range(f, range_) if range_ else _quantize_rows(f)
-            graph.forward(f.product, _product(place, f, by, rounded, scale))
+            graph.forward(f.product, _product(place, f, by, weights))
     return count
 
 
@@ -246,9 +259,7 @@ def _look_through(
     axis = labels.index(label)
     steps: list[Move] = []
     kept = {i: out.index(c) for i, c in enumerate(labels) if c in out}
-    length = x.type.shape[axis]
-    assert isinstance(length, int)
-    while (x.op not in OF_A_SHAPE or length % 4 == 0) and (before := _source_axis(x, axis)) is not None:
+    while (before := _source_axis(x, axis)) is not None:
         kept = {i: place for a, place in kept.items() if (i := _source_axis(x, a)) is not None}
         steps.append((x, before, axis))
         x, axis = x.arg(0), before
@@ -322,9 +333,9 @@ class Codes:
 def find_codes(x: Node) -> Codes | None:
     """Return the bytes behind unit * (bytes - zero) or a part of it, with both numbers; None for other values."""
     x = x.find()
-    if x.op is st.slice_:
+    if x.op in (st.slice_, st.reshape, st.transpose):
         inner = find_codes(x.arg(0))
-        return None if inner is None else replace(inner, node=st.slice_(inner.node, **x.attrs))
+        return None if inner is None else replace(inner, node=x.op(inner.node, **x.attrs))
     unit = 1.0
     zero: float | Node = 0.0
     while x.op is ew.mul and unit == 1.0:
@@ -349,10 +360,10 @@ def find_codes(x: Node) -> Codes | None:
     return Codes(x.arg(0).find(), zero, unit) if is_byte else None
 
 
-def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
-    """Write weights as signed bytes times a scale for each output channel; None where they are none."""
+def integers(f: Factor, w: Array) -> Weights | None:
+    """Write weights as bytes; None where they are none. Unsigned ones with a zero point have an offset."""
     largest = _largest(f, w)
-    byte = np.arange(1, 129).reshape(-1, *[1] * w.ndim)  # what the largest weight may be
+    byte = np.arange(1, 256).reshape(-1, *[1] * w.ndim)  # what the largest weight may be
     if not np.isfinite(w).all():
         return None
     for count in SAMPLED:
@@ -365,8 +376,19 @@ def integers(f: Factor, w: Array) -> tuple[Array, Array] | None:
         chosen += more
         if chosen.max() > len(byte):
             return None
-    rounded = np.rint(w * (chosen / largest))
-    return (rounded.astype(np.int8), largest / chosen) if rounded.max(initial=0) <= 127 else None
+    rounded = np.rint(w * (chosen / largest)).astype(np.int64)
+    low, high = (limit(rounded, axis=_summed(f), keepdims=True) for limit in (np.min, np.max))
+    offset = np.maximum(high - 127, 0) + np.minimum(low + 128, 0)
+    if (high - low > 255).any():
+        return None
+    weights = Weights((rounded - offset).astype(np.int8), largest / chosen, offset)
+    return weights if not offset.any() or _is_exact(f, weights) else None
+
+
+def _is_exact(f: Factor, weights: Weights) -> bool:
+    """Tell whether float32 holds the sums of bytes with these weights, and those of what their offset adds."""
+    sizes = np.abs(weights.codes.astype(np.int64)).sum(axis=_summed(f)).max(initial=0)
+    return 255 * max(int(sizes), int(np.abs(weights.offset).max()) * _terms(f)) < EXACT
 
 
 def _off_whole(x: Array) -> Array:
@@ -383,8 +405,8 @@ def _largest(f: Factor, w: Array) -> Array:
     return np.asarray(np.maximum(np.abs(w).max(axis=_summed(f), keepdims=True), TINY))
 
 
-def _round_weights(f: Factor, w: Array) -> tuple[Array, Array]:
-    """Round weights to signed bytes; return these and the scale of each output channel.
+def _round_weights(f: Factor, w: Array) -> Weights:
+    """Round weights to signed bytes.
 
     Neighbours of one sign share the range of a byte, so that their products have sums of 16 bits (``pairs_fit``).
     """
@@ -393,10 +415,10 @@ def _round_weights(f: Factor, w: Array) -> tuple[Array, Array]:
     pairs = np.moveaxis(even, axis, -1).reshape(*np.delete(even.shape, axis), -1, 2)
     largest = np.maximum(np.maximum(pairs, 0).sum(-1), np.maximum(-pairs, 0).sum(-1))
     scale = _largest(f, np.moveaxis(largest, -1, axis)) / 127
-    return np.rint(w / scale).astype(np.int8), scale
+    return Weights(np.rint(w / scale).astype(np.int8), scale, np.zeros(scale.shape, np.int64))
 
 
-def _product(place: Place, f: Factor, base: Bytes, rounded: Array, scale: Array) -> Node:
+def _product(place: Place, f: Factor, base: Bytes, weights: Weights) -> Node:
     """Compute the product with bytes and scale it back to its own dtype."""
     codes, zero, unit, rows = base
     like, graph = f.product.type, f.product.graph
@@ -407,17 +429,19 @@ def _product(place: Place, f: Factor, base: Bytes, rounded: Array, scale: Array)
         constant = graph.constant(np.transpose(channels, np.argsort(places)).astype(np.float32), f32)
         return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
 
-    labels, words = _weights(f, rounded)
-    weights = place.add(words)
+    labels, words = _weights(f, weights.codes)
     spec = f"{f.labels},{labels}->{f.out}"
-    result = q8.contract_bytes(_words(f, codes, zero), weights, spec=spec, pairs=q8.pairs_fit(words))
-    # sum_i t (q_i - z) s w_i = t s (sum_i q_i w_i - z sum_i w_i)
-    sums = rounded.sum(axis=_summed(f), dtype=np.int64)
+    result = q8.contract_bytes(_words(f, codes, zero), place.add(words), spec=spec, pairs=q8.pairs_fit(words))
+    # sum_i t (q_i - z) s (w_i + o) = t s (sum_i q_i w_i - z sum_i w_i + o sum_i (q_i - z))
+    sums = weights.codes.sum(axis=_summed(f), dtype=np.int64)
     if isinstance(zero, Node):
         result = ew.sub(result, ew.mul(spread(sums), st.broadcast(zero, shape=like.shape, axes=())))
     elif zero:
         result = ew.add(result, spread(-zero * sums))
-    result = ew.mul(result, spread(np.squeeze(scale, _summed(f)) * unit))
+    if weights.offset.any():
+        more = ew.mul(_sums(f, codes, zero), spread(np.squeeze(weights.offset, _summed(f))))
+        result = ew.add(result, more)
+    result = ew.mul(result, spread(np.squeeze(weights.scale, _summed(f)) * unit))
     return result if rows is None else ew.mul(result, rows)
 
 
@@ -495,19 +519,37 @@ def _words(f: Factor, codes: Node, zero: int | Node) -> Node:
     return st.in_order(codes, (*order, rank))
 
 
+def _sums(f: Factor, codes: Node, zero: int | Node) -> Node:
+    """Add up, for each result, the numbers that the product multiplies: bytes less their zero."""
+    numbers = ew.cast(codes, dtype=f32)
+    shape = numbers.type.shape
+    less = st.broadcast(zero, shape=shape, axes=()) if isinstance(zero, Node) else fill(numbers, zero, numbers.type)
+    numbers = ew.sub(numbers, less)
+    sums = red.sum_(numbers, axes=(codes.type.rank - 1,))
+    sums = st.reshape(sums, shape=(*sums.type.shape, 1))
+    for step, before, after in f.steps:
+        sums = _replay(step, sums, codes.graph.constant(0, f32), before, after)
+    rest = [c for c in f.labels if c != f.label]
+    sums = red.sum_(sums, axes=tuple(i for i in range(len(rest) + 1) if i == len(rest) or rest[i] not in f.out))
+    places = [f.out.index(c) for c in rest if c in f.out]
+    ordered = st.in_order(sums, [int(i) for i in np.argsort(places)])
+    return st.broadcast(ordered, shape=f.product.type.shape, axes=tuple(sorted(places)))
+
+
 def _replay(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
-    """Replay a move on bytes whose last axis was the axis ``before`` of its argument, ``after`` of its result."""
-    attrs, last = step.attrs, x.type.rank - 1
+    """Replay a move, whose axis ``before`` becomes ``after``, on what has that axis as its last, of any length."""
+    attrs, last, length = step.attrs, x.type.rank - 1, x.type.shape[-1]
     if step.op is st.pad:
         return st.pad(x, code, **{key: _last(attrs[key], before) for key in ("low", "high", "interior")})
     if step.op is st.slice_:
-        return st.slice_(x, **{key: _last(attrs[key], before) for key in ("start", "size", "step")})
+        cut = {key: _last(attrs[key], before) for key in ("start", "size", "step")}
+        return st.slice_(x, **{**cut, "size": (*cut["size"][:-1], length)})
     if step.op is st.window:
         windows = st.window(x, **{**attrs, "axes": tuple(a - (a > before) for a in attrs["axes"])})
         return st.transpose(windows, perm=_last(range(windows.type.rank), last))
     if step.op is st.transpose:
         return st.transpose(x, perm=(*[a - (a > before) for a in attrs["perm"] if a != before], last))
-    shape = _last(step.type.shape, after)
+    shape = (*_last(step.type.shape, after)[:-1], length)
     if step.op is st.broadcast:
         axes = tuple(a - (a > after) for a in attrs["axes"] if a != after)
         return st.broadcast(x, shape=shape, axes=(*axes, len(shape) - 1))

@@ -55,6 +55,7 @@ from mlaot.ops.kinds import changes_unit_axes
 from mlaot.ops.relayout import Laid, lay_out
 from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
+from mlaot.passes.bounds import is_finite
 from mlaot.passes.frozen.freeze import IsFixed, fixed_by, fixed_from, split_product, store
 from mlaot.passes.frozen.winograd import SIZES, fastest
 from mlaot.passes.layout.blocks import (
@@ -370,7 +371,7 @@ class _Layout:
             return self.product_of_values(node)
         x, w, labels, weight_labels, out = operands
         form = self.blocked.get(x) or (self.blocked.get(x.arg(0)) if x.op is st.reshape else None)
-        if form is not None and not all(map(isfinite, form.added)):
+        if form is not None and not _can_meet_zeros(form):
             return None
         conv = grouped(node, self.is_fixed) if self.is_stored else None
         if conv is not None and are_in_lanes(conv):
@@ -387,7 +388,7 @@ class _Layout:
         form = self.blocked.get(conv.x.find())
         if form is None and not (may_start and conv.is_strided):
             return None
-        if form is not None and (form.axis != conv.axis or not all(map(isfinite, form.added))):
+        if form is not None and (form.axis != conv.axis or not _can_meet_zeros(form)):
             return None
         return split_axis(self.plain(in_lanes(conv, form, self.weight)), conv.axis, conv.size(conv.group))
 
@@ -559,6 +560,11 @@ class _Convolution:
         taps = [c for c in self.labels if c in weight_labels and c not in front]
         rest = [c for c in weight_labels if c not in front and c not in taps and c not in ends]
         return "".join([c for c in front if c and c in weight_labels] + taps + rest) + ends
+
+
+def _can_meet_zeros(form: Blocked) -> bool:
+    """Tell whether the products of added channels with zeros are zeros."""
+    return all(map(isfinite, form.added)) or is_finite(form.node)
 
 
 def _values(node: Node) -> Filling:
