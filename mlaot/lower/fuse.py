@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mlaot.ir import Dim, Graph, Node, users
+from mlaot.ir import Dim, Graph, Node, TupleType, users
 from mlaot.ir.types import boolean
 from mlaot.lower.gates import gate, gates_of
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
+from mlaot.ops.comparison import where
 from mlaot.ops.control import result
 from mlaot.ops.kinds import (
     PRODUCTS,
@@ -95,6 +96,16 @@ def cheap_nodes(graph: Graph) -> set[Node]:
             if size <= NODES_AGAIN and all(a in cheap or is_stored(base_of(a)) or is_free(a) for a in args):
                 sizes[node] = size
     return set(sizes)
+
+
+def is_mask(node: Node, readers: list[Node]) -> bool:
+    """Tell whether a comparison only chooses among what its readers read besides, as that of a leaky relu does."""
+    if isinstance(node.type, TupleType) or node.type.dtype is not boolean or not node.type.shape:
+        return False
+    compared = {a.find() for a in node.args if not is_free(a)}
+    return vector_dtype(node) is not None and all(
+        u.op is where and u.arg(0).find() is node and compared <= {a.find() for a in u.args[1:]} for u in readers
+    )
 
 
 def winograd_parts(node: Node) -> tuple[Node, ...]:
@@ -179,7 +190,9 @@ class _Fusion:
         self.inner = parts_only(graph, used) | _around_slots(graph, used)
         self.cheap = cheap_nodes(graph)
         self.fixed = self.outputs | self.written | self.cheap
-        self.recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in self.fixed and n.type.shape}
+        self.masks = {n for n in graph.nodes() if n not in self.fixed and is_mask(n, used[n])}
+        recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in self.fixed and n.type.shape}
+        self.recomputed = self.masks | recomputed
 
     def is_inside(self, node: Node) -> bool:
         """Whether a node is computed where it is read, or needs no computing."""
@@ -276,7 +289,7 @@ class _Fusion:
             elif base in self.group_of and self.group_of[base].level >= level:
                 return False
         if group.kind in ("contraction", "winograd"):
-            return _suits_epilogue(node, group) and node.type.shape == group.shape
+            return self.suits_epilogue(node, group) and node.type.shape == group.shape
         if group.kind == "loops":
             return node.type.shape == group.shape
         if node.op.reduces:
@@ -321,7 +334,7 @@ class _Fusion:
         while stack:
             reader = stack.pop()
             for base in self.pending(reader):
-                if not _reads_as_is(reader, base, group):
+                if not self.reads_as_is(reader, base, group):
                     bases.append(base)
                 elif base not in seen:
                     seen.add(base)
@@ -425,8 +438,27 @@ class _Fusion:
         return (
             is_same
             and len(group.nodes) + ROW_NODES_AGAIN <= GROUP_NODES
-            and all(_reads_as_is(u, node, group) for u in readers)
+            and all(self.reads_as_is(u, node, group) for u in readers)
         )
+
+    def reads_as_is(self, node: Node, base: Node, group: Group) -> bool:
+        """Whether a group can recompute an argument where it reads it: without a view, with equal lanes and shape."""
+        is_recomputed = base.op in RECOMPUTED or base in self.masks
+        dtype = vector_dtype(base) if base in self.masks else base.type.dtype.name
+        if group.kind == "single" or (dtype != group.dtype and group.kind != "loops"):
+            return False
+        if group.kind in ("contraction", "winograd") and (
+            group.first in (None, node) or not (is_recomputed or self.suits_epilogue(base, group))
+        ):
+            return False
+        return base.type.shape == group.shape and all(a.find() is base for a in node.args if base_of(a) is base)
+
+    def suits_epilogue(self, node: Node, group: Group) -> bool:
+        """Whether a product's epilogue can compute a node: all of it is held by vectors of the group's dtype."""
+        held = [a.find() for a in node.args if not (a.find() in self.masks and a.find() not in self.group_of)]
+        dtypes = {vector_dtype(node), *(a.type.dtype.name for a in held)}
+        is_held = node.type.dtype is not boolean and node.op is not st.one_hot
+        return dtypes == {group.dtype} and is_held and is_elementwise(node)
 
     def traffic(self, product: Group, rows: Group, moved: list[Node]) -> int:
         """Return how many values two groups read and store, if nodes move from the first to the second."""
@@ -476,26 +508,6 @@ def _absorb(group: Group, other: Group) -> None:
     group.nodes += [n for n in other.nodes if n not in group.members]
     group.members |= other.members
     other.into = group
-
-
-def _reads_as_is(node: Node, base: Node, group: Group) -> bool:
-    """Whether a group can recompute a cheap argument where it reads it: without a view, with equal dtype and shape."""
-    if base.type.dtype.name != group.dtype and group.kind != "loops":
-        return False
-    if group.kind == "single":
-        return False
-    if group.kind in ("contraction", "winograd") and (
-        group.first in (None, node) or not (base.op in RECOMPUTED or _suits_epilogue(base, group))
-    ):
-        return False
-    return base.type.shape == group.shape and all(a.find() is base for a in node.args if base_of(a) is base)
-
-
-def _suits_epilogue(node: Node, group: Group) -> bool:
-    """Whether a product's epilogue can compute a node: all of it is held by vectors of the group's dtype."""
-    dtypes = {vector_dtype(node), *(a.find().type.dtype.name for a in node.args)}
-    is_held = node.type.dtype is not boolean and node.op is not st.one_hot
-    return dtypes == {group.dtype} and is_held and is_elementwise(node)
 
 
 def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None:

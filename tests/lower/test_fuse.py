@@ -1,0 +1,93 @@
+"""Which nodes kernels compute together: comparisons that choose among what is there anyway are stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlaot
+from mlaot import nn
+from mlaot.generate import compile_model
+from mlaot.nn import functional as F
+from mlaot.settings.options import Options
+
+from ..compiled import AVAILABLE, Library
+
+Array = np.ndarray[Any, Any]
+BATCH = mlaot.dim("batch")
+WEIGHTS = np.random.default_rng(5).normal(size=(24, 40)).astype(np.float32)
+
+
+def behind_a_product(function: Callable[[Any, Any], Any]) -> Any:
+    @mlaot.model
+    def model(x: mlaot.f32[BATCH, 24], other: mlaot.f32[BATCH, 40]):
+        return function(x @ WEIGHTS, other)
+
+    return model
+
+
+# What follows a product y, and whether one kernel computes both.
+CHOICES: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "leaky": (lambda y, o: np.where(y > 0, y, y * 0.1), True),
+    "slopes": (lambda y, o: np.where(y >= 0, y, y * np.linspace(0, 2, 40, dtype=np.float32)), True),
+    "of what it is made of": (lambda y, o: np.where(y > 1, 1 - y, np.where(y < -1, y + 1, y * y)), False),
+    "of both": (lambda y, o: np.where(y > o, y, o), True),
+    "read again": (lambda y, o: np.where(y > 0, y, y * 0.1) + np.where(y > 0, o, y), True),
+    "of what is not read": (lambda y, o: np.where(o > 0, y, -y), False),
+    "not chosen": (lambda y, o: np.where(np.logical_and(y > 0, o > 0), y, y * 0.1), False),
+}
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_choices_behind_products(isa: str, tmp_path: Path) -> None:
+    programs = {
+        name.replace(" ", "_"): compile_model(behind_a_product(function), "m.nn", Options(isas=(isa,)))
+        for name, (function, _) in CHOICES.items()
+    }
+    library = Library(programs, isa, tmp_path)
+    rng = np.random.default_rng(1)
+    x, other = rng.normal(size=(5, 24)).astype(np.float32), rng.normal(size=(5, 40)).astype(np.float32)
+    x[1], x[2, 0], x[3, 0], other[4, :3] = 0, np.inf, np.nan, (np.nan, np.inf, -np.inf)
+    for name, (function, is_one) in CHOICES.items():
+        (procedure,) = programs[name.replace(" ", "_")].procedures
+        assert (len(procedure.kernels) == 1) == is_one, name
+        (found,) = library.call(name.replace(" ", "_"), "forward", {"x": x, "other": other}, {"batch": 5}).values()
+        with np.errstate(all="ignore"):
+            expected = function(np.asarray(x.astype(np.float64) @ WEIGHTS), other)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_outputs_are_stored(tmp_path: Path) -> None:
+    """A comparison that a caller wants is computed once, and choices read it."""
+
+    @mlaot.model
+    def model(x: mlaot.f32[BATCH, 24]):
+        y = x @ WEIGHTS
+        return y > 0, np.where(y > 0, y, y * 0.1)
+
+    program = compile_model(model, "m.nn", Options(isas=(AVAILABLE[-1],)))
+    x = np.random.default_rng(2).normal(size=(3, 24)).astype(np.float32)
+    is_above, leaky = (
+        Library({"m": program}, AVAILABLE[-1], tmp_path).call("m", "forward", {"x": x}, {"batch": 3}).values()
+    )
+    np.testing.assert_array_equal(is_above, x @ WEIGHTS > 0)
+    np.testing.assert_allclose(leaky, np.where(x @ WEIGHTS > 0, x @ WEIGHTS, x @ WEIGHTS * 0.1), rtol=1e-4, atol=1e-5)
+
+
+def test_convolutions_with_leaky_relu() -> None:
+    """As many kernels as with relu, also in front of a pool."""
+
+    def kernels(activation: Callable[[Any], Any]) -> int:
+        first, second = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+
+        @mlaot.model(parameters={"first": first, "second": second})
+        def model(x: mlaot.f32[BATCH, 32, 10, 10]):
+            return second(F.max_pool2d(activation(first(x)), 2))
+
+        return sum(len(p.kernels) for p in compile_model(model, "m.nn", Options(isas=("v3",))).procedures)
+
+    assert kernels(lambda y: np.where(y > 0, y, y * 0.2)) == kernels(lambda y: np.maximum(y, 0))
