@@ -34,7 +34,7 @@ from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
 from mlaot.onnx.values import Computed, Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
-from mlaot.settings import ModelSettings, Settings
+from mlaot.settings import AtMost, ModelSettings, Settings, Size
 
 STRING = onnx.TensorProto.STRING
 TAKEN = ("loss", "lr", "out", "self")
@@ -42,11 +42,11 @@ REFUSED = "refused_"
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
-def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
+def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, Size] | None = None) -> Declaration:
     """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
 
-    ``dims`` gives sizes to dimensions that the file leaves open. Tensors stored outside of the file must lie in its
-    folder or below it.
+    ``dims`` gives sizes to dimensions that the file leaves open, and ``AtMost`` to lengths that the data decide.
+    Tensors stored outside of the file must lie in its folder or below it.
     """
     if isinstance(path, onnx.ModelProto):
         return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ")
@@ -70,7 +70,7 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
 
 def declare(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     place: str = "",
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
@@ -156,7 +156,7 @@ def _onnxruntimes_apart(model: onnx.ModelProto) -> Iterator[None]:
 
 def trace_model(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> Traced:
@@ -178,7 +178,7 @@ def trace_model(
 
 def _settle(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     meant: dict[str, Dim],
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
@@ -201,7 +201,7 @@ def _settle(
 
 def _import_model(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     meant: dict[str, Dim],
     texts: tuple[str, ...],
     shapes: Mapping[str, Any],
@@ -232,6 +232,7 @@ def _import_model(
                 ports[info.name] = port
         if not graph.outputs:
             raise Unsupported("no output has an array: sequences and optionals are empty")
+        add_counts(graph, importer)
         if importer.conditions:
             graph.outputs[REFUSED] = as_node(_first_refused([condition for condition, _ in importer.conditions]))
     return Traced(
@@ -245,25 +246,45 @@ def _import_model(
     )
 
 
+def add_counts(graph: Graph, importer: Importer) -> None:
+    """Make outputs of the lengths that are counted."""
+    for name, node in importer.counts.items():
+        key = f"{name}_counted"
+        while key in graph.outputs:
+            key += "_"
+        graph.outputs[key] = node
+    unknown = sorted(importer.most.keys() - importer.counts.keys())
+    if unknown:
+        known = ", ".join(importer.counts) or "none"
+        raise MlaotError(
+            f"[..dims] says how long {unknown[0]} is at most, but the lengths that are counted are {known}"
+        )
+
+
 def prepare_importer(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     calls: Mapping[str, Callable[..., Any]] | None = None,
     meant: Mapping[str, Dim] | None = None,
     known: tuple[str, ...] = (),
 ) -> Importer:
     """Return an importer of a model that keeps ONNX's rules, ready for its nodes; the arguments are as there."""
     check(model)
-    importer = Importer(model, pinned_by(dims), meant or {}, calls, known)
+    importer = Importer(model, pinned_by(dims), meant or {}, calls, known, most_by(dims))
     importer.ports |= {port_name(info.name) for info in model.graph.input}
     importer.declare((*model.graph.output, *model.graph.value_info))
     importer.declare_backwards(model.graph)
     return importer
 
 
-def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
+def pinned_by(dims: Mapping[str, Size]) -> dict[str, int]:
     """Return sizes of open dims by the names that these have in the module."""
-    return {identifier(name): size for name, size in dims.items()}
+    return {identifier(name): size for name, size in dims.items() if isinstance(size, int)}
+
+
+def most_by(dims: Mapping[str, Size]) -> dict[str, int]:
+    """Return bounds of lengths that are counted, by the names that these have in the module."""
+    return {identifier(name): size.most for name, size in dims.items() if isinstance(size, AtMost)}
 
 
 def _argument(

@@ -70,7 +70,7 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the model that the key ``sklearn`` of a project names."""
-    place, dims = f"{model.sklearn}: ", dict(model.dims)
+    place, dims = f"{model.sklearn}: ", model.sizes
     if ":" not in model.sklearn:
         return declare_file(settings.project / model.sklearn, sample, dims, place)
     return declare(load_attribute(settings, model, "sklearn"), sample, dims, place)
