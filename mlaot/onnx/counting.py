@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+import mlaot.frontend.numpy as F
 from mlaot.frontend.trace.context import needed
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.ir import Dim
-from mlaot.ir.counts import dims_in
-from mlaot.ir.dims import dim, names, quotient
+from mlaot.ir.counts import Count, dims_in, most_of
+from mlaot.ir.dims import dim, largest, names, quotient
 from mlaot.onnx.importer import Use
 from mlaot.onnx.protos import identifier
 from mlaot.onnx.values import Unsupported, as_traced, extent_value
 from mlaot.ops.counting import count
 
+FAR = 10**9  # what stands for the end of any axis
 OF_DATA = (
     "how many elements it gives depends on the data; declare the output with a fixed shape, or export the "
     "model with a mask instead"
@@ -55,6 +60,11 @@ def counted(use: Use, number: Any, most: Dim, axis: int, what: str, output: int 
     return length
 
 
+def is_counted(use: Use, extent: Dim) -> bool:
+    """Tell whether an extent is made of what is counted."""
+    return not names(extent).isdisjoint(use.importer.counts)
+
+
 def at_most(use: Use, axis: int) -> int | None:
     """Return what the file or the settings say of the length of an axis of the output: what it is, or is at most."""
     name, extent = _named(use, axis, 0)
@@ -70,3 +80,37 @@ def _named(use: Use, axis: int, output: int) -> tuple[str, Dim | None]:
         return name, extent
     name = identifier(f"{use.node.output[output] or use.node.name}_{axis}")
     return name, use.importer.pinned.get(name, extent)
+
+
+def cut_counted(use: Use, x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
+    """Slice along an axis as NumPy does, to as many elements as there are."""
+    length = x.shape[axis]
+    size, ends = extent_value(length), []
+    low, high = (np.int64(0), size) if step > 0 else (np.int64(-1), size - 1)
+    for i, end in enumerate(F.astype(end, np.int64) for end in (first, last)):
+        from_start = np.where(end < 0, end + size, end)
+        ends.append(np.minimum(np.maximum(from_start, np.int64(0) if i == 0 else low), high))
+    span = ends[1] - ends[0] if step > 0 else ends[0] - ends[1]
+    number = np.maximum((span + (abs(step) - 1)) // abs(step), 0)
+    most = _fewest(use, [length, *_span(first, last, step)])
+    count = counted(use, number, most, axis, f"elements along axis {axis}")
+    return np.take(x, ends[0] + F.arange(count) * step, axis=axis)
+
+
+def _span(first: Any, last: Any, step: int) -> list[int]:
+    """Return how many elements a slice has at most by its ends alone, if these tell."""
+    ends = [as_node(end) for end in (first, last)]
+    if any(end.op.name != "const" for end in ends):
+        return []
+    low, high = (int(end.attrs["value"].array) for end in ends)
+    low, high = (low, high) if step > 0 else (high, low)
+    count = max(-(-(high - low) // abs(step)), 0)
+    return [count] if (low < 0) == (high < 0) and count < FAR else []
+
+
+def _fewest(use: Use, extents: Sequence[Dim]) -> Dim:
+    """Return the smallest of some extents, as far as their bounds tell."""
+    most = most_of(Count(name, node.attrs["most"], node) for name, node in use.importer.counts.items())
+    bounds = [(largest(extent, most), extent) for extent in extents]
+    fixed = [pair for pair in bounds if isinstance(pair[0], int)]
+    return min(fixed, key=lambda pair: int(pair[0]))[1] if fixed else extents[0]

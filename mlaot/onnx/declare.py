@@ -162,7 +162,8 @@ def trace_model(
 ) -> Traced:
     """Trace a model, of which open dims are settled as far as its operators need it.
 
-    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell.
+    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell; where
+    neither does, lengths are counted when the model runs.
     """
     shapes = shapes or {}
     try:
@@ -171,9 +172,7 @@ def trace_model(
         known = deciding.pinned(model.graph, pinned_by(dims)) or deciding.solve(
             model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers]).graph)
         )
-        if not known:
-            raise
-    return _settle(model, dims, {}, shapes, ports, known)
+    return _settle(model, dims, {}, shapes, ports, known, is_counting=not known)
 
 
 def _settle(
@@ -183,12 +182,14 @@ def _settle(
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    *,
+    is_counting: bool = False,
 ) -> Traced:
     """Trace a model again and again while its operators tell more of what dims are ``meant`` to be."""
     texts = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
-            return _import_model(model, dims, meant, texts, shapes, ports, known)
+            return _import_model(model, dims, meant, texts, shapes, ports, known, is_counting=is_counting)
         except Refined as refined:
             if not left:
                 raise MlaotError(refined.message) from None
@@ -207,9 +208,12 @@ def _import_model(
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    *,
+    is_counting: bool,
 ) -> Traced:
     """Trace a model, its open dims being ``meant``, and inputs what ``known`` says they may be."""
     importer, graph = prepare_importer(model, dims, meant=meant, known=texts), Graph("model")
+    importer.is_counting = is_counting
     labels: LabelsOf = {}
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):

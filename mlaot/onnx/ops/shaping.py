@@ -15,6 +15,7 @@ from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, Unequal, assign, names, product, quotient
 from mlaot.onnx import assumed
+from mlaot.onnx.counting import cut_counted, is_counted
 from mlaot.onnx.importer import Use, multiples, unify
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
@@ -24,6 +25,7 @@ from mlaot.onnx.values import (
     Unsupported,
     as_traced,
     constant_value,
+    extent_value,
     extents,
     integers,
     is_constant,
@@ -232,17 +234,26 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
     if use.opset < 10:
         begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
     elif not is_constant(starts, ends, axes, steps):
+        if use.importer.is_counting and is_constant(axes, steps):
+            return _slice_counted(use, lift(x), lift(starts), lift(ends), axes, steps)
         return assumed.slice_(use, lift(x), *(lift(value) for value in (starts, ends, axes, steps)))
     else:
         begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
         at = None if axes is None else integers(axes, "its axes")
         by = None if steps is None else integers(steps, "its steps")
     index: list[Any] = [slice(None)] * x.ndim
+    cuts: list[tuple[int, Any, Any, int]] = []
     at, by = range(len(begin)) if at is None else [a % x.ndim for a in at], by or [1] * len(begin)
     for axis, first, last, step in zip(at, begin, end, by, strict=True):
         if step == 0:
             raise MlaotError("a step is 0")
         index[axis] = _slice(x.shape[axis], first, last, step)
+        is_whole = (index[axis].start, index[axis].stop, abs(step)) == (None, None, 1)
+        if is_counted(use, x.shape[axis]) and not is_whole:
+            index[axis] = slice(None)
+            cuts.append((axis, first, last, step))
+    for axis, first, last, step in cuts:
+        x = cut_counted(use, lift(x), axis, extent_value(first), extent_value(last), step)
     is_open = any(isinstance(end, Expr) for cut in index for end in (cut.start, cut.stop))
     return as_traced(x)[tuple(index)] if is_open and not is_symbolic(x) else x[tuple(index)]
 
@@ -261,6 +272,15 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
         return slice(first or None, None if isinstance(last, int) and last >= OPEN_END else last, step)
     start = None if isinstance(first, int) and (first >= OPEN_END or first == -1) else first
     return slice(start, None if isinstance(last, int) and last <= -OPEN_END else last, step)
+
+
+def _slice_counted(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+    """Slice by computed ends to as many elements as there are then."""
+    at = range(starts.shape[0]) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
+    by = [1] * len(at) if steps is None else integers(steps, "its steps")
+    for i, (axis, step) in enumerate(zip(at, by, strict=True)):
+        x = cut_counted(use, x, axis, starts[i], ends[i], step)
+    return x
 
 
 @operator("Expand", symbolic=True)
