@@ -302,21 +302,25 @@ static int learn_counts(Call *call)
     return 0;
 }
 
-// Take the memory of outputs whose shapes are known by now, and what the kernel has written of them.
+// Take the memory of outputs whose shapes are known by now, then what the kernel has written of them.
 static int take_counted(Call *call, PyObject *out)
 {
     const Entry *entry = call->entry;
+    char **p = call->p + entry->inputs;
+    const char *from[MAX_OUTPUTS];
+    for (int k = 0; k < entry->outputs; k++) {
+        from[k] = p[k];
+        if (entry->ports[entry->inputs + k].counted && place_output(call, k, out) < 0) {
+            return -1;
+        }
+    }
     for (int k = 0; k < entry->outputs; k++) {
         const Port *port = &entry->ports[entry->inputs + k];
         if (port->counted) {
-            const char *from = call->p[entry->inputs + k];
-            if (place_output(call, k, out) < 0) {
-                return -1;
-            }
             ptrdiff_t shape[MAX_RANK], bytes;
             const int rank = output_shape(call, port, shape);
             (void)dense_bytes(port->dtype, rank, shape, &bytes);
-            memcpy(call->p[entry->inputs + k], from, (size_t)bytes);
+            memcpy(p[k], from[k], (size_t)bytes);
         }
     }
     return 0;
