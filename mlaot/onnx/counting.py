@@ -25,8 +25,8 @@ OF_DATA = (
 )
 
 
-def counted(use: Use, number: Any, most: Dim, axis: int, what: str, output: int = 0) -> Dim:
-    """Return the length of an axis of an output, a computed ``number`` of at most ``most``.
+def counted(use: Use, number: Any, most: Dim | None, axis: int, what: str, output: int = 0) -> Dim:
+    """Return the length of an axis of an output, a computed ``number`` of at most ``most``, or what settings say.
 
     If the file or the settings say that it is a fixed one, calls with another number are refused.
     """
@@ -39,13 +39,14 @@ def counted(use: Use, number: Any, most: Dim, axis: int, what: str, output: int 
         return int(node.attrs["value"].array)
     if trace.parent is not None:
         raise Unsupported(f"{OF_DATA}; in a loop or branch it cannot be counted")
-    known = next((c for c in importer.counts.values() if c.arg(0) is node.find()), None)
-    if known is not None:
-        return known.attrs["dim"]  # type: ignore[no-any-return]
+    if node in importer.lengths:
+        return importer.lengths[node]
     while name in importer.counts:
         name += "_"
     most = importer.most.get(name, most)
-    length = importer.meant.get(name, dim(name))
+    if most is None:
+        raise Unsupported(f"{OF_DATA}; or say in [..dims] how many it are at most, as {name} = {{ most = 100 }}")
+    importer.lengths[node] = length = importer.meant.get(name, dim(name))
     if name not in names(length):  # what the model does with it needs it to be that
         use.require(as_traced(number) == extent_value(length), f"{name} must be {length}")
         return length
@@ -114,3 +115,17 @@ def _fewest(use: Use, extents: Sequence[Dim]) -> Dim:
     bounds = [(largest(extent, most), extent) for extent in extents]
     fixed = [pair for pair in bounds if isinstance(pair[0], int)]
     return min(fixed, key=lambda pair: int(pair[0]))[1] if fixed else extents[0]
+
+
+def counted_shape(use: Use, sizes: Any, own: Sequence[Dim]) -> list[Dim]:
+    """Return the extents that a computed vector gives to the output, of which those of ``own`` that are not 1 stay."""
+    rank, shape = max(int(sizes.shape[0]), len(own)), list[Dim]()
+    kept, first = [*[1] * (rank - len(own)), *own], rank - int(sizes.shape[0])
+    for axis, extent in enumerate(kept):
+        size = F.astype(sizes[axis - first], np.int64) if axis >= first else extent_value(extent)
+        if extent == 1:
+            extent = counted(use, np.maximum(size, 0), None, axis, f"elements along axis {axis}")
+        else:
+            use.require(np.equal(size, 1) | np.equal(size, extent_value(extent)), f"axis {axis} must be {extent}")
+        shape.append(extent)
+    return shape

@@ -257,7 +257,7 @@ def add_counts(graph: Graph, importer: Importer) -> None:
         while key in graph.outputs:
             key += "_"
         graph.outputs[key] = node
-    unknown = sorted(importer.most.keys() - importer.counts.keys())
+    unknown = sorted(importer.most.keys() - importer.counts.keys() - importer.meant.keys())
     if unknown:
         known = ", ".join(importer.counts) or "none"
         raise MlaotError(

@@ -192,6 +192,7 @@ class Importer:
         self.meant = meant
         self.most = most
         self.counts: dict[str, Node] = {}  # of lengths, by the names of their dims
+        self.lengths: dict[Node, Dim] = {}  # what each number of them is as an extent
         self.is_counting = False  # also what the file's shapes or inputs could have told
         self.refused: dict[str, type[Unsupported]] = {}  # why, and what kind of error that is
         self.path: list[str] = []

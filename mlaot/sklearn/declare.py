@@ -285,6 +285,10 @@ def by_converters(estimator: Any, columns: Mapping[str, Column], inputs: Mapping
         env[inner] = env[name] = column.prepare(inputs[name], wide)
     outputs = importer.run(model.graph, env)
     check_refused(importer)
+    if importer.counts:
+        raise MlaotError(
+            f"how many elements {next(iter(importer.counts))} of this {type(estimator).__name__} has depends on data"
+        )
     found = by_method(estimator, outputs)
     return {method: [_vector(estimator, method, value) for value in values] for method, values in found.items()}
 

@@ -15,7 +15,7 @@ from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, Unequal, assign, names, product, quotient
 from mlaot.onnx import assumed
-from mlaot.onnx.counting import cut_counted, is_counted
+from mlaot.onnx.counting import counted, counted_shape, cut_counted, is_counted
 from mlaot.onnx.importer import Use, multiples, unify
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
@@ -286,6 +286,8 @@ def _slice_counted(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: A
 @operator("Expand", symbolic=True)
 def expand(use: Use, x: Any, shape: Any) -> Any:
     if constant_value(shape) is None:
+        if use.importer.is_counting:
+            return _broadcast(x, counted_shape(use, shape, tuple(x.shape)))
         return assumed.expand(use, lift(x), shape)
     return _broadcast(x, integers(shape, SHAPE))
 
@@ -327,7 +329,10 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
 def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
     number = np.zeros((), np.float32) if value is None else value.reshape(())
     target = partial(assumed.declared_shape, use, "the shape")
-    lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
+    if use.importer.is_counting and constant_value(shape) is None:
+        lengths = tuple(counted_shape(use, shape, ()))
+    else:
+        lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
     if is_fixed(*lengths):
         _check_size(lengths)
         return np.full(lengths, number)
@@ -360,10 +365,13 @@ def range_(use: Use, *ends: Any) -> Any:
 
 
 def _computed_range(use: Use, *ends: Any) -> Any:
-    (count,) = assumed.declared_shape(use, "the range")
     start, limit, delta = (np.reshape(end, ()) for end in ends)
     first, last, step = (F.astype(end, np.float64) for end in (start, limit, delta))
     number = np.maximum(np.ceil((last - first) / step), 0.0)
+    if use.importer.is_counting:
+        length = counted(use, F.astype(number, np.int64), None, 0, "elements")
+        return start + F.astype(F.arange(length), start.dtype) * delta
+    (count,) = assumed.declared_shape(use, "the range")
     use.require(np.equal(number, float(int(count))), f"the range must have {count} elements")
     return start + F.astype(np.arange(int(count)), start.dtype) * delta
 
