@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -121,7 +122,7 @@ def test_module(tmp_path: Path) -> None:
     nn, program = module(tmp_path, {}, chosen(["n", 3], [2, "found"]))
     assert program.module.golden and nn.selftest()["base"] <= 1
     assert nn.info()["entries"]["forward"]["outputs"] == {"places": "int64[2, found]", "values": "float32[found]"}
-    for x in (X, X * 0, X + 1, X[:0]):
+    for x in (X, X * 0, X + 1, -X, X[:0]):
         places, values = nn.forward(x)
         np.testing.assert_array_equal(places, np.array(np.nonzero(x)))
         np.testing.assert_array_equal(values, x[np.nonzero(x)])
@@ -194,6 +195,42 @@ def test_too_few() -> None:
     assert compiled.run([np.array([3, -1, 7, 5, 0], np.float32)])[0].tolist() == [7, 5]
     with pytest.raises(ValueError, match=r"expected compress\d_0 - 2 of at least 0, got -1"):
         compiled.run([np.array([3, -1, 0, 0, 0], np.float32)])
+
+
+def test_numbers_from_outside() -> None:
+    """A number that is computed before the count is read from memory, alone and in a product."""
+    m = Maker()
+    total = m.add("ReduceSum", "x", keepdims=0)
+    rows = m.add("Compress", "x", m.add("Greater", "s", np.float32(0)), axis=0)
+    size = m.add("Mul", total, m.add("Cast", m.add("Size", rows), to=TensorProto.FLOAT))
+    product = m.add("MatMul", rows, m.add("Expand", total, np.array([3, 2])))
+    outputs = {size: (TensorProto.FLOAT, []), product: (TensorProto.FLOAT, ["k", 2])}
+    compiled = Backend.prepare(m.model({"x": [2, 3], "s": [2]}, outputs))
+    for s, kept in (([1, -1], X[:1]), ([1, 1], X), ([-1, -1], X[:0])):
+        found = compiled.run([X, np.array(s, np.float32)])
+        np.testing.assert_allclose(found[0], X.sum() * kept.size)
+        np.testing.assert_allclose(found[1], kept @ np.full((3, 2), X.sum()))
+
+
+def test_loop_over_rows(tmp_path: Path) -> None:
+    """Threads share the rows of a loop, whose number is counted; so are the rounds of another one."""
+    m, rng = Maker(), np.random.default_rng(0)
+    rows = m.add("Compress", "x", m.add("Greater", "s", np.float32(0)), axis=1)  # [5, k, 4]
+    w, r = (rng.normal(size=(1, 24, n)).astype(np.float32) for n in (4, 8))
+    _, last = m.add("GRU", rows, w, r, outputs=2, hidden_size=8)
+    rounds = m.add("GRU", m.add("Transpose", rows, perm=[1, 0, 2]), w, r, outputs=2, hidden_size=8)[1]
+    outputs = {last: (TensorProto.FLOAT, [1, "k", 8]), rounds: (TensorProto.FLOAT, [1, 5, 8])}
+    model = m.model({"x": [5, "n", 4], "s": ["n"]}, outputs)
+    program = compile_model(declare(model, {}), "m.nn", Options())
+    runs = [Library({"m": program}, ISA, tmp_path, ("-Wno-type-limits",)), Interpreted({"m": program}, ISA)]
+    reference = onnx.reference.ReferenceEvaluator(model)
+    for n in (40, 6):
+        x, s = rng.normal(size=(5, n, 4)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+        wanted = reference.run(None, {"x": x, "s": s})
+        for one in (*runs, Printed({"m": program})):
+            found = one.call("m", "forward", {"x": x, "s": s}, {"n": n})
+            for name, array in zip(outputs, wanted, strict=True):
+                np.testing.assert_allclose(found[name], array, 1e-4, 1e-5)
 
 
 def test_settings_bound_what_has_no_bound() -> None:
