@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Node, Subgraph, TupleType, Type
 from mlaot.ir.counts import COUNT
+from mlaot.ir.dims import names
 from mlaot.ir.types import i64
-from mlaot.ops.base import Array, Op, no_gradient
+from mlaot.ops.base import Op, no_gradient
 from mlaot.ops.nests.target import Target
 
 
@@ -28,11 +30,17 @@ def _count_nest(t: Target) -> Any:
     return (t.store_part((), t.read(0, ())),)
 
 
+def _batch_count(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
+    (length,) = names(node.attrs["dim"])
+    raise MlaotError(f"{length} is counted, which each example of a batch would have of its own")
+
+
 count: Op = Op(
     COUNT,
     _count_type,
     lambda x, dim, most: x,
     no_gradient,
+    batch=_batch_count,
     nest=_count_nest,
     doc="x, which a named dim of the graph is from there on",
 )
@@ -44,19 +52,15 @@ def _counted_type(x: Type, *types: Type, body: Subgraph, dim: Dim, most: Dim, ne
     return TupleType(body.outputs)
 
 
-def _no_reference(*_: Array, **__: Any) -> Array:
-    raise AssertionError("bug in mlaot: a lowered graph is evaluated")
+def _is_lowered(*_: Any, **__: Any) -> Any:
+    raise AssertionError("bug in mlaot: a graph that is lowered is evaluated or transformed")
 
 
 counted: Op = Op(
     "counted",
     _counted_type,  # type: ignore[arg-type]
-    _no_reference,
+    _is_lowered,
+    no_gradient,
+    batch=_is_lowered,
     doc="a subgraph once a named dim is counted, unless that is too large",
 )
-
-
-def counted_body(node: Node) -> Subgraph:
-    """Return what a node ``counted`` computes."""
-    body: Subgraph = node.attrs["body"]
-    return body

@@ -270,6 +270,6 @@ def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, Size], .
             )
         is_bound = kind == "onnx" and isinstance(size, dict) and size.keys() == {"most"}
         if not fits(size["most"] if is_bound else size, DIM):
-            bound = " or, of a length that the data decide, { most = 100 }" if kind == "onnx" else ""
+            bound = ", or { most = 100 } of a length that the data decide" if kind == "onnx" else ""
             raise MlaotError(f"key {name!r} in {where} of {FILE} must be a size such as 1{bound}; got {size!r}")
     return tuple((name, AtMost(**size) if isinstance(size, dict) else size) for name, size in table.items())

@@ -13,6 +13,7 @@ from mlaot.lower.counts import needs_of, nest_counts
 from mlaot.ops import structure as st
 from mlaot.ops.base import sum_
 from mlaot.ops.counting import count, counted
+from mlaot.transforms.batch import batch
 
 N, FOUND, KEPT = dim("n"), dim("found"), dim("kept")
 
@@ -82,3 +83,12 @@ def test_circle() -> None:
 def test_dims_in() -> None:
     types = TupleType((f32[N, 2 * KEPT], i64[()]))
     assert dims_in((types, (FOUND // 2, 3), "n", None)) == {"n", "kept", "found"}
+
+
+def test_examples_have_no_common_length() -> None:
+    """Neither is there a batch of counts, nor does an evaluator see what lowering makes."""
+    with pytest.raises(MlaotError, match="found is counted, which each example of a batch would have of its own"):
+        batch(nested(), dim("batch"), ())
+    with pytest.raises(MlaotError, match=r"a dimension is counted by i64\[\], got f32"):
+        graph = Graph("g")
+        graph.add(count, (graph.input("x", f32[()]),), {"dim": FOUND, "most": 3})

@@ -25,6 +25,7 @@ from mlaot.onnx import Backend
 from mlaot.onnx.declare import declare
 from mlaot.settings import AtMost, Size
 from mlaot.settings.options import Options
+from mlaot.settings.reading import read_dims
 
 from ..compiled import AVAILABLE, Library, Runs
 from ..interpreted import Interpreted
@@ -154,6 +155,13 @@ def test_bound(tmp_path: Path) -> None:
             one.call("m", "forward", {"x": X + 1}, {"n": 2})
     with pytest.raises(MlaotError, match="expected found of at most 3, got 6"):
         evaluate(declare(chosen([2, 3], [2, "found"]), {"found": AtMost(3)}).trace().graph, {"x": X + 1})
+
+
+def test_settings() -> None:
+    assert read_dims({"found": {"most": 5}, "n": 2}, "nn", kind="onnx") == (("found", AtMost(5)), ("n", 2))
+    for table, kind in (({"found": {"most": 5}}, "torch"), ({"found": {"least": 5}}, "onnx"), ({"n": True}, "onnx")):
+        with pytest.raises(MlaotError, match="must be a size such as 1"):
+            read_dims(table, "nn", kind=kind)
 
 
 def test_bounds_of_nothing() -> None:
