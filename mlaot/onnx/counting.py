@@ -15,7 +15,7 @@ from mlaot.ir.counts import Count, dims_in, most_of
 from mlaot.ir.dims import dim, largest, names, quotient
 from mlaot.onnx.importer import Use
 from mlaot.onnx.protos import identifier
-from mlaot.onnx.values import Unsupported, as_traced, extent_value
+from mlaot.onnx.values import Computed, Unsupported, as_traced, extent_value
 from mlaot.ops.counting import count
 
 FAR = 10**9  # what stands for the end of any axis
@@ -45,7 +45,10 @@ def counted(use: Use, number: Any, most: Dim | None, axis: int, what: str, outpu
         name += "_"
     most = importer.most.get(name, most)
     if most is None:
-        raise Unsupported(f"{OF_DATA}; or say in [..dims] how many it are at most, as {name} = {{ most = 100 }}")
+        raise Computed(
+            f"how many {what} there are is computed when the model runs, and the file gives its output no shape; make"
+            f" it constant, or say how many at most: {name} = {{ most = 100 }} in [..dims]"
+        )
     importer.lengths[node] = length = importer.meant.get(name, dim(name))
     if name not in names(length):  # what the model does with it needs it to be that
         use.require(as_traced(number) == extent_value(length), f"{name} must be {length}")

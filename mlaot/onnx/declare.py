@@ -168,11 +168,16 @@ def trace_model(
     shapes = shapes or {}
     try:
         return _settle(model, dims, {}, shapes, ports, [])
-    except Computed:
+    except Computed as error:
         known = deciding.pinned(model.graph, pinned_by(dims)) or deciding.solve(
             model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers]).graph)
         )
-    return _settle(model, dims, {}, shapes, ports, known, is_counting=not known)
+        if known:
+            return _settle(model, dims, {}, shapes, ports, known)
+        try:
+            return _settle(model, dims, {}, shapes, ports, [], is_counting=True)
+        except MlaotError as other:
+            raise (other if isinstance(other, Computed) or most_by(dims) else error) from None
 
 
 def _settle(

@@ -246,7 +246,7 @@ def test_settings_bound_what_has_no_bound() -> None:
     limit = m.add("Cast", m.add("ReduceMax", "x", keepdims=0), to=TensorProto.INT64)
     numbers = m.add("Range", np.array(0), limit, np.array(1))
     model = m.model({"x": [4]}, {numbers: (TensorProto.INT64, ["k"])})
-    with pytest.raises(MlaotError, match=r"how many it are at most, as k = \{ most = 100 \}"):
+    with pytest.raises(MlaotError, match=r"or say how many at most: k = \{ most = 100 \}"):
         declare(model, {}).trace()
     program = compile_model(declare(model, {"k": AtMost(6)}), "m.nn", Options())
     run = Interpreted({"m": program}, "base")
