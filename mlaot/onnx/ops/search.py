@@ -71,7 +71,9 @@ def unique(use: Use, x: Any, *, axis: Any = None, sorted: bool = True) -> Any:
     keys = rows if rows.ndim == 1 else _ranks(np.reshape(rows, (rows.shape[0], -1)))
     order, begins = _order(keys)
     output, along = next(iter(sizes.items()), (0, 0))
-    length = counted(use, np.sum(begins), rows.shape[0], along, "unique elements", output) if sizes else rows.shape[0]
+    length = rows.shape[0]
+    if length != 1 and sizes:
+        length = counted(use, np.sum(begins), length, along, "unique elements", output)
     first_ones, inverse, counts = _groups(order, begins, length, sorted)
     values = np.take(rows, first_ones, axis=0)
     return values if axis is None else np.moveaxis(values, 0, axis), first_ones, inverse, counts
