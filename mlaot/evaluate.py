@@ -11,6 +11,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.ir import DType, Graph, Node, Subgraph, TupleType, Type
 from mlaot.ir import dims as dims_
+from mlaot.ir.counts import COUNT, counts, levels
 from mlaot.ir.module import SEEN
 from mlaot.ir.types import f64
 from mlaot.ops.base import Array, conditions
@@ -33,7 +34,7 @@ def evaluate(
     values = learn_dims({name: (graph.inputs[name].type, value.shape) for name, value in arrays.items()}, dims)
     values |= _seen(graph, arrays) if SEEN not in values and "place" in arrays else {}
     for condition in conditions(graph) if values else ():
-        if dims_.substitute(condition, values) < 0:
+        if dims_.names(condition) <= values.keys() and dims_.substitute(condition, values) < 0:
             raise MlaotError(f"{graph.name}: {condition} must not be negative, got {values}")
     return _run(graph, arrays, values, wide)
 
@@ -77,13 +78,16 @@ def _seen(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
 def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wide: bool) -> dict[str, Array]:
     input_values = {graph.inputs[k]: v for k, v in inputs.items()}
     values: dict[Node, Any] = {}
-    nodes = graph.nodes()
+    nodes, dims = in_order(graph), dict(dims)
     last: dict[Node, Node | None] = {a.find(): node for node in nodes for a in node.args}
     last |= dict.fromkeys(graph.roots())  # all other values are deleted after their last use
     with np.errstate(all="ignore"):
         for node in nodes:
             if node in input_values:
                 result = input_values[node]
+            elif node.op.name == COUNT:
+                result = values[node.arg(0)]
+                dims |= _counted(node, int(result), dims)
             else:
                 attrs = {k: concrete(v, dims, wide) for k, v in node.attrs.items()}
                 result = node.op.reference(*[values[a.find()] for a in node.args], **attrs)
@@ -93,6 +97,20 @@ def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wid
                     del values[a]
     roots = {**graph.outputs, **{f"write {k}": v for k, v in graph.writes.items()}}
     return {name: values[node.find()] for name, node in roots.items()}
+
+
+def in_order(graph: Graph) -> list[Node]:
+    """Return the nodes of a graph, each behind its arguments and the counts of its dims."""
+    nodes, found = graph.nodes(), counts(graph)
+    return sorted(nodes, key=levels(graph, found).__getitem__) if found else nodes
+
+
+def _counted(node: Node, value: int, dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the dim that a node counts; refuse more than there is room for."""
+    (name,), most = dims_.names(node.attrs["dim"]), dims_.substitute(node.attrs["most"], dims)
+    if value > most:
+        raise MlaotError(f"expected {name} of at most {most}, got {value}")
+    return {name: value}
 
 
 def _to_dtype(value: Any, type_: Type | TupleType, wide: bool) -> Any:

@@ -5,16 +5,19 @@ Parallel loops run part by part, the last part first, each in memory of its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from mlaot.binding.extents import shown
 from mlaot.ir.dims import parse, substitute
+from mlaot.ir.ports import Port
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
-from mlaot.lower.program import ExtensionModule, Program, Slot
+from mlaot.lower.program import Entry, ExtensionModule, Program, Slot
 from mlaot.nest.interpreter import GUARD, STORED, Compiler, Execute, Memory, Names, compile_nest, polynomial
 from mlaot.nest.statements import Nest, Point, Run, RunRange, RunRounds
 from mlaot.ops import OPS
@@ -66,6 +69,34 @@ def instance(module: ExtensionModule) -> Instance:
     return Instance(state, np.frombuffer(bytes(module.constants), np.uint8))
 
 
+def value_of(extent: str | int, values: Mapping[str, int]) -> int:
+    """Return an extent as a number."""
+    return substitute(parse(extent), values)
+
+
+def output_shapes(entry: Entry, values: Mapping[str, int]) -> Iterator[tuple[Port, list[int]]]:
+    """Yield the outputs with the shapes of their memory: flat and with room for the most where that is counted."""
+    for port in entry.outputs:
+        yield port, [value_of(extent, values) for extent in ((port.room,) if port.room else port.shape)]
+
+
+def settle(entry: Entry, outputs: Sequence[Memory], values: Mapping[str, int]) -> dict[str, Memory]:
+    """Return the outputs of a call by name, in the shapes that it has counted; refuse more than there is room for."""
+    found, values = dict(zip((port.name for port in entry.outputs), outputs, strict=True)), dict(values)
+    for count, port in zip(entry.counts, entry.outputs[len(entry.results) :], strict=False):
+        values[count.dim], most = int(found[port.name]), value_of(count.most, values)
+        if values[count.dim] > most:
+            raise ValueError(f"{entry.name}: expected {count.dim} of at most {most}, got {values[count.dim]}")
+        for need in count.needs:
+            if (least := value_of(need, values)) < 0:
+                raise ValueError(f"{entry.name}: expected {shown(need)} of at least 0, got {least}")
+    for port in entry.results:
+        if port.room:
+            shape = [value_of(extent, values) for extent in port.shape]
+            found[port.name] = found[port.name][: prod(shape)].reshape(shape)
+    return found
+
+
 class Interpreter:
     """Interpret the entries of a program for a machine; ``schedule`` may replace the machine's own."""
 
@@ -96,18 +127,15 @@ class Interpreter:
         entry = self.ports[name]
         values = {**dims, **{dim_name(d): value for d, value in dims.items()}}
 
-        def value(text: str | int) -> int:
-            return substitute(parse(text), values)
-
         arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
-        outputs = [np.empty([value(d) for d in port.shape], CALLER_DTYPES[port.dtype]) for port in entry.outputs]
-        workspace = np.full(value(entry.workspace), GUARD, np.uint8)
+        outputs = [np.empty(shape, CALLER_DTYPES[port.dtype]) for port, shape in output_shapes(entry, values)]
+        workspace = np.full(value_of(entry.workspace, values), GUARD, np.uint8)
         before = [array.tobytes() for array in (*arrays, instance.constants)]
         memory = [array.reshape(-1).view(np.uint8) for array in (*arrays, *outputs)]
         self.run(name, [*memory, instance.state, instance.constants, workspace], values)
         after = [array.tobytes() for array in (*arrays, instance.constants)]
         assert before == after, f"bug in mlaot: {entry.name} wrote to an input or a constant"
-        return dict(zip((port.name for port in entry.outputs), outputs, strict=True))
+        return settle(entry, outputs, values)
 
     def compile_entry(self, function: Function) -> Execute:
         """Return a function of the pointers and dims of an entry."""

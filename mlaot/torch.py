@@ -64,7 +64,7 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
             f"no key 'sample' in {table_of(model.name)} of {FILE}; PyTorch follows a module by inputs as it"
             " takes them: sample = 'model:sample', with sample = torch.zeros(1, 3, 224, 224) in model.py"
         )
-    declaration = _declare(load_attribute(settings, model, "torch"), sample, dict(model.dims), f"{model.torch}: ")
+    declaration = _declare(load_attribute(settings, model, "torch"), sample, model.sizes, f"{model.torch}: ")
     # Only quantization reads the numbers of a sample.
     return declaration if model.quantize else replace(declaration, sample=None)
 

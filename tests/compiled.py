@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mlaot.interpret import CALLER_DTYPES, Instance
+from mlaot.interpret import CALLER_DTYPES, Instance, output_shapes, settle
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Entry, Program, Slot
 from mlaot.printing.file import kernels_file
@@ -224,8 +224,7 @@ class Library:
         state = state or State(program)
         arrays = [guarded_array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in found.inputs]
         outputs = []
-        for port in found.outputs:
-            shape = tuple(evaluate_dim(d, known) for d in port.shape)
+        for port, shape in output_shapes(found, known):
             dtype = CALLER_DTYPES[port.dtype]
             outputs.append(guarded(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape))
         before = [a.tobytes() for a in arrays], state.constants.tobytes()
@@ -236,7 +235,7 @@ class Library:
         for suffix in ("_forward", "_backward") if found.split else ("",):
             getattr(self.library, f"graphs_{stem}_{entry}{suffix}_{self.isa}")(p, dim)
         assert before == ([a.tobytes() for a in arrays], state.constants.tobytes()), f"{stem}.{entry} wrote to an input"
-        return {port.name: np.array(a) for port, a in zip(found.outputs, outputs, strict=True)}
+        return {name: np.array(a) for name, a in settle(found, outputs, known).items()}
 
 
 def joined(programs: Mapping[str, Program], dims: Sequence[str]) -> Program:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.interpret import CALLER_DTYPES
+from mlaot.interpret import CALLER_DTYPES, output_shapes, settle
 from mlaot.lower.program import Program
 from mlaot.printing.python.file import python_kernels
 
@@ -40,7 +40,7 @@ class Printed:
         program, known = self.programs[stem], dict(dims or {})
         ports, state = entry_of(program, entry), state or State(program)
         arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in ports.inputs]
-        shapes = [[evaluate_dim(d, known) for d in port.shape] for port in ports.outputs]
+        shapes = [shape for _, shape in output_shapes(ports, known)]
         outputs = [
             np.full(shape, 0xFF, np.uint8).repeat(CALLER_DTYPES[port.dtype].itemsize).view(CALLER_DTYPES[port.dtype])
             for port, shape in zip(ports.outputs, (int(np.prod(shape)) for shape in shapes), strict=True)
@@ -56,9 +56,7 @@ class Printed:
         for suffix in ("_forward", "_backward") if ports.split else ("",):
             self.functions[stem][f"_{entry}{suffix}_python"](p, [known.get(d, 0) for d in program.module.dims])
         state.state[:] = np.frombuffer(block, np.uint8, state.state.size)
-        return {
-            port.name: array.reshape(shape) for port, array, shape in zip(ports.outputs, outputs, shapes, strict=True)
-        }
+        return settle(ports, [array.reshape(shape) for array, shape in zip(outputs, shapes, strict=True)], known)
 
 
 def functions_of(program: Program) -> dict[str, Any]:

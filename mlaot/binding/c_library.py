@@ -69,6 +69,11 @@ def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str,
     """The files of the C library of a module, by name; ``shared`` is what the templates of its parts need."""
     prefix, top = module.prefix, module.name.partition(".")[0]
     assert prefix != module.stem, f"bug in mlaot: {module.name} is in no package"
+    if counted := [count.dim for entry in module.entries for count in entry.counts]:
+        raise MlaotError(
+            f"{module.name}: the length {counted[0]} is counted in a call, which functions for C cannot tell; give the"
+            " file's output a fixed shape, or leave out c_library"
+        )
     if any(entry.refusals for entry in module.entries):
         raise MlaotError(
             f"{module.name}: an input decides a shape, which functions for C cannot refuse; make it a constant of the"

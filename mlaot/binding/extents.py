@@ -48,6 +48,8 @@ class Extents:
         self.reader = "" if module.generation is None else module.generation.entry
         shapes = [port.shape for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
         shapes += [entry.extents for entry in module.entries]
+        shapes += [(count.most, *count.needs) for entry in module.entries for count in entry.counts]
+        shapes += [rooms(entry) for entry in module.entries]
         shapes += [written(range_) for entry in module.entries for port in entry.inputs for range_ in port.ranges]
         extents = dict.fromkeys(e for shape in shapes for e in expressions(shape))
         self.all: tuple[Dim, ...] = (*map(dim, self.dims), *(e for e in extents if not is_name(e)))
@@ -86,7 +88,11 @@ class Extents:
         if entry.name == self.reader:
             least = {str(entry.inputs[0].shape[0]): 1}  # all else was checked when the text was declared
         ports = [e for port in (*entry.inputs, *entry.outputs) for e in expressions(port.shape)]
-        composed = [e for e in dict.fromkeys([*ports, *expressions(entry.extents)]) if not is_name(e)]
+        composed = [
+            e
+            for e in dict.fromkeys([*ports, *expressions(entry.extents), *expressions(rooms(entry))])
+            if not is_name(e) and names(e).isdisjoint(entry.counted)
+        ]
         composed = [e for e in composed if SEEN not in names(e) or entry.name != self.reader]
         for extent in composed:
             if not nonnegative(extent) and len(names(extent)) == 1 and grows(extent):
@@ -95,6 +101,11 @@ class Extents:
         # Extents that cannot be negative are in the list too, since a call checks that none is beyond all memory.
         single = [Bound(self.dims.index(name), n) for name, n in least.items()]
         return single + [Bound(self.all.index(extent), 0) for extent in composed]
+
+
+def rooms(entry: Entry) -> Shape:
+    """The most elements of each output whose shape is counted."""
+    return tuple(port.room for port in entry.results if port.room)
 
 
 def expressions(shape: Shape) -> list[Expr]:

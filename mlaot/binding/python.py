@@ -185,6 +185,12 @@ def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequ
         "is_scalar": str(is_scalar(entry)),
         "gives_numbers": str(gives_numbers(entry)),
         "is_named": str(entry.named),
+        "counts": repr(
+            tuple(
+                (count.dim, written(parse(count.most)), tuple((shown(need), 0) for need in count.needs))
+                for count in entry.counts
+            )
+        ),
         "refusals": repr(entry.refusals),
     }
     given = [f"        {name}={value},\n" for name, value in fields.items() if value not in ("()", "False")]
@@ -205,6 +211,7 @@ def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
     more += ["further=True"] if port.further else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
+    more += [f"room={written(parse(port.room))!r}"] if port.room else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
     return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"
 

@@ -27,6 +27,7 @@ from mlaot.binding.state import (
     tensors_head,
 )
 from mlaot.binding.weights import Vectorizers, Weights, vectorizers_of, weights_parts
+from mlaot.ir.dims import parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
 from mlaot.ir.types import DTYPES
@@ -188,6 +189,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_ACCUMULATE": any(entry.name == "accumulate" for entry in entries),
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
+        "HAS_COUNTS": any(entry.counts for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
         "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module)),
         "HAS_VECTORIZER": bool(vectorizers_of(module)),
@@ -214,6 +216,7 @@ def sizes(
         "MAX_RANK": max([2, *ranks]),
         "MAX_INPUTS": max([2, *(len(entry.inputs) for entry in module.entries)]),
         "MAX_OUTPUTS": max([2, *(len(entry.outputs) for entry in module.entries)]),
+        "MAX_COUNTS": max(len(entry.counts) for entry in module.entries),
         "MAX_LATE": len(fit.ahead) if fit is not None and not fit.refusal else 0,
         "CPUID_COUNT": max([1, *(len(condition.bits) for condition in conditions)]),
     }
@@ -363,6 +366,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "inputs": len(entry.inputs),
         "outputs": len(entry.results),
         "refusals": [c_text(text) for text in entry.refusals],
+        **counts_rows(extents, entry),
         "solves": ", ".join(solves) or "{0}",
         "solve_count": len(solves),
         "bounds": ", ".join(bounds) or "{0}",
@@ -377,6 +381,16 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "workspace": c_expression(entry.workspace),
         "work": c_expression(entry.work),
     }
+
+
+def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
+    """The dims that an entry counts, each with the number of bounds that are checked by then, and these."""
+    counts: list[str] = []
+    bounds: list[str] = []
+    for count in entry.counts:
+        bounds += [f"{{{extents.all.index(parse(need))}, 0}}" for need in count.needs]
+        counts.append(f"{{{extents.dims.index(count.dim)}, {extents.number(count.most)}, {len(bounds)}}}")
+    return {"counts": ", ".join(counts), "count_bounds": ", ".join(bounds) or "{0}", "count_count": len(counts)}
 
 
 def port_rows(
@@ -430,7 +444,8 @@ def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[
     kind = f".dtype = {c_dtype(port.dtype)}, .rank = {len(port.shape)}, .shape = {{{shape}}}"
     table = f", .strings = &STRINGS_{strings.index(port.strings)}" if port.strings else ""
     table += ", .further = true" if port.further else ""
-    return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{ranges}}}'
+    room = f", .counted = true, .room = {extents.number(port.room)}" if port.room else ""
+    return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{room}{ranges}}}'
 
 
 def range_row(extents: Extents, range_: IndexRange) -> str:

@@ -276,6 +276,22 @@ def most(a: Dim, b: Dim) -> Dim:
     return _canonical({key: max(a_terms.get(key, 0), b_terms.get(key, 0)) for key in {**a_terms, **b_terms}})
 
 
+def largest(value: Dim, most: Mapping[str, Dim]) -> Dim:
+    """Return a dim that ``value`` does not exceed while each named dim in ``most`` is at most that."""
+    if names(value).isdisjoint(most):
+        return value
+    total: Dim = 0
+    for monomial, coefficient in _terms(value):
+        bounds = most if coefficient > 0 else dict.fromkeys(most, 0)
+        term: Dim = coefficient
+        for atom in monomial:
+            name = dim(atom) if isinstance(atom, str) else Expr((((atom,), 1),))
+            factor = assign(name, bounds)
+            term = term * factor if isinstance(factor, int) else factor * term
+        total = total + term
+    return total
+
+
 def product(shape: tuple[Dim, ...]) -> Dim:
     """Return the number of elements of ``shape``."""
     size: Dim = 1

@@ -30,7 +30,8 @@ class Port:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
-    of rows of their terms.
+    of rows of their terms. ``room``: how many elements an output may have at most whose shape a
+    call counts, the text of an expression; else empty.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Port:
     strings: tuple[str, ...] = ()
     further: bool = False
     vectorizers: tuple[Vectorizer, ...] = ()
+    room: str = ""
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:

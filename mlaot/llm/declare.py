@@ -71,7 +71,7 @@ def _beside(folder: Path, path: str | Path) -> Path:
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the language model that a project's settings name."""
-    dims: Mapping[str, int] = dict(model.dims)
+    dims: Mapping[str, int] = model.sizes
     if unknown := sorted(set(dims) - {"context", "texts"}):
         raise MlaotError(f"dims: a language model has the dims 'context' and 'texts', got {', '.join(unknown)}")
     tokenizer = settings.project / model.tokenizer if model.tokenizer else None

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from mlaot.errors import MlaotError
 from mlaot.ir import Dim, Graph, Node, users
-from mlaot.ir.dims import NOMINAL, Expr, dim, names, product, substitute
+from mlaot.ir.counts import Count, counts, most_of
+from mlaot.ir.dims import NOMINAL, Expr, dim, largest, names, product, substitute
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, READ_TEXTS, SEEN, Generation, Module
 from mlaot.ir.rename import rename_dims
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
+from mlaot.lower.counts import needs_of, nest_counts
 from mlaot.lower.fuse import fuse
 from mlaot.lower.identifiers import dim_name, dims_inside, dims_of, with_c_dims
 from mlaot.lower.inplace import in_place
 from mlaot.lower.layout import Access, caller_buffer, undo_reshape
 from mlaot.lower.plan import plan
 from mlaot.lower.prepare import prepare_procedure
-from mlaot.lower.program import HELD, Buffer, Entry, ExtensionModule, Port, Procedure, Program, Step, kernels_of
+from mlaot.lower.program import (
+    HELD,
+    Buffer,
+    Counted,
+    Entry,
+    ExtensionModule,
+    Port,
+    Procedure,
+    Program,
+    Step,
+    kernels_of,
+)
 from mlaot.lower.region import Fused, lower_graph
 from mlaot.lower.roundings import round_products
 from mlaot.lower.separate_rows import separate_rows
@@ -27,12 +41,14 @@ from mlaot.lower.storage import Storage
 from mlaot.ops import elementwise as ew
 from mlaot.ops.base import conditions
 from mlaot.ops.control import result
+from mlaot.ops.counting import counted
 from mlaot.ops.kinds import PRODUCTS, is_free, is_stored, is_view, root_of, slot_root
 from mlaot.ops.quantized import contract_bytes
 from mlaot.ops.trees import tree_ensemble
 from mlaot.schedule.machine import REFERENCE
 from mlaot.schedule.tuning import BATCH_ROWS, BATCH_SHARE, FAR_BATCH_ROWS, MOST_BATCH_ROWS, NEXT_SHARE
 
+NO_COUNTS: Mapping[str, Dim] = MappingProxyType({})
 DOCS = {
     "forward": "The outputs of the model.",
     "loss": "The loss, averaged over the batch.",
@@ -80,6 +96,9 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: S
 
     A slot that cannot be written in place, since another kernel reads it later, gets a copy of its complete new value.
     """
+    found = counts(graph)
+    needs = needs_of(graph, found)
+    graph = nest_counts(graph)
     used = users(graph.nodes())
     for key, node in graph.outputs.items():
         root = node.find()
@@ -92,7 +111,7 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: S
             if (graph.inputs[slot], slot_root(node)) not in fitting:
                 graph.writes[slot] = ew.copy(node)
         fused = fuse(graph)
-    return _lower_entry(name, graph, fused, storage, model, dims)
+    return _lower_entry(name, graph, fused, storage, model, dims, list(zip(found, needs, strict=True)))
 
 
 def _slots(graph: Graph) -> list[tuple[Node, Node]]:
@@ -102,7 +121,7 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
 
 def _dims_of(name: str, graph: Graph, generation: Generation | None) -> set[str]:
     """Return the named dims of an entry; refuse those that neither an input has nor a text."""
-    used, found = dims_inside(graph), dims_of(graph)
+    used, found = dims_inside(graph), dims_of(graph) | {count.name for count in counts(graph)}
     if generation is not None and name in (generation.entry, READ_TEXTS):
         found |= {SEEN} & used
     if used - found:
@@ -113,9 +132,18 @@ def _dims_of(name: str, graph: Graph, generation: Generation | None) -> set[str]
 
 
 def _lower_entry(
-    name: str, graph: Graph, fused: Fused, storage: Storage, model: Module, dims: Sequence[str]
+    name: str,
+    graph: Graph,
+    fused: Fused,
+    storage: Storage,
+    model: Module,
+    dims: Sequence[str],
+    found: Sequence[tuple[Count, tuple[Dim, ...]]],
 ) -> Procedure:
-    """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace."""
+    """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace.
+
+    ``found``: the dims that it counts, each with what must not be negative then.
+    """
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
     for key, node in graph.inputs.items():
@@ -128,19 +156,25 @@ def _lower_entry(
         _write(targets, node, slot_root(node), storage.buffers[slot])
     ordered, needed = lower_graph(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
-    ranges = model.ranges.get(name, {})
+    ranges, most = model.ranges.get(name, {}), most_of(count for count, _ in found)
+    noted = [
+        Counted(name, most_text, _texts(needs, own))
+        for count, needs in found
+        for name, most_text in [_texts([count.node.attrs["dim"], count.most], own)]
+    ]
     entry = Entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), own, strings=model.labels.get((name, k), ())) for k, n in graph.outputs.items()),
+        tuple(_port(k, n.find(), own, (), model.labels.get((name, k), ()), most) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
-        str(rename_dims(_work(graph), own)),
+        str(rename_dims(largest(_work(graph), most), own)),
         name == "accumulate",
         model.docs.get(name) or DOCS.get(name, ""),
         *_tile(name, graph, model, size, [step for _, step in ordered], own),
-        tuple(str(rename_dims(d, own)) for d in conditions(graph)),
+        _texts([d for d in conditions(graph) if names(d).isdisjoint(most)], own),
         name in model.dicts,
         model.refusals if name == "forward" else (),
+        tuple(noted),
     )
     return Procedure(
         entry,
@@ -180,13 +214,21 @@ def _port(
     own: Mapping[str, Expr],
     ranges: tuple[IndexRange, ...] = (),
     strings: tuple[str, ...] = (),
+    most: Mapping[str, Dim] = NO_COUNTS,
 ) -> Port:
+    size = product(node.type.shape)
+    room = "" if names(size).isdisjoint(most) else str(rename_dims(largest(size, most), own))
     shape = tuple(d if isinstance(d, int) else str(rename_dims(d, own)) for d in node.type.shape)
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
     vectorizers = attrs.get("vectorizers", ())
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers)
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, room)
+
+
+def _texts(extents: Iterable[Dim], own: Mapping[str, Expr]) -> tuple[str, ...]:
+    """Return extents as the module writes them."""
+    return tuple(str(rename_dims(extent, own)) for extent in extents)
 
 
 def _work(graph: Graph) -> Dim:
@@ -194,6 +236,9 @@ def _work(graph: Graph) -> Dim:
     total: Dim = 0
     for node in graph.nodes():
         if is_view(node) or is_stored(node) or is_free(node) or node.op is result:
+            continue
+        if node.op is counted:
+            total = _work(node.attrs["body"].graph) + total
             continue
         if inner := subgraphs(node.attrs):
             rounds = node.attrs.get("length", node.attrs.get("bound", 1))

@@ -10,30 +10,36 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from mlaot.ir import Dim
-from mlaot.ir.dims import most, nominal, nonnegative, polynomial, terms
-from mlaot.lower.program import Branch, Buffer, Loop, Param, Step, Steps
+from mlaot.ir.dims import largest, nominal, nonnegative, polynomial, terms
+from mlaot.ir.dims import most as most_of
+from mlaot.lower.program import Bind, Branch, Buffer, Loop, Param, Step, Steps, most_of_steps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
     """Return the offsets of the work buffers and the bytes that they take in all, as expressions in the dims."""
-    return pack(*_lifetimes(steps))
+    return pack(*_lifetimes(steps), most_of_steps(steps))
 
 
-def pack(first: Mapping[Buffer, int], last: Mapping[Buffer, int]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
+def pack(
+    first: Mapping[Buffer, int], last: Mapping[Buffer, int], most: Mapping[str, Dim] = MappingProxyType({})
+) -> tuple[list[tuple[Buffer, Dim]], Dim]:
     """Return offsets of buffers that live from one kernel to another, and the bytes that they take in all.
+
+    There is room for the ``most`` that dims may be which are counted in between.
 
     The largest buffers come first, and each takes the first gap between those alive with it that is large enough for
     every value of the dims (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
     5.2). Sizes are compared by their ``nominal`` values.
     """
-    sizes = {buffer: buffer.bytes for buffer in first}
+    sizes = {buffer: largest(buffer.bytes, most) for buffer in first}
     order = sorted(first, key=lambda b: (-nominal(sizes[b]), first[b]))
     packing = _Packing([sizes[b] for b in order])
     alive = _LiveRanges()
@@ -90,7 +96,7 @@ class _Packing:
         self.starts[i] = self._gap(i, live[np.argsort(self.low[live], kind="stable")])
         self.ends[i] = self.starts[i] + self.sizes[i]
         self.low[i], self.high[i] = self.starts[i] @ self.weights, self.ends[i] @ self.weights
-        self.total = most(self.total, self._dim(self.ends[i]))
+        self.total = most_of(self.total, self._dim(self.ends[i]))
 
     def start(self, i: int) -> Dim:
         return self._dim(self.starts[i])
@@ -156,6 +162,9 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
             elif isinstance(step, Branch):
                 use((step.condition,))
                 walk((*step.then, *step.otherwise))
+            elif isinstance(step, Bind):
+                use((step.count,))
+                walk(step.inner)
             elif isinstance(step, Loop):
                 start = position
                 walk(step.tested)

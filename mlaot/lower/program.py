@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mlaot.ir.dims import Dim, substitute
+from mlaot.ir.dims import Dim, largest, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.module import PREPARE, Generation
 from mlaot.ir.ports import Port as Port
@@ -41,13 +41,23 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """A dim that an entry counts, with texts of expressions: the most that it may be, and what must not be negative."""
+
+    dim: str
+    most: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Entry:
     """A compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
     ``tile``: how many rows are computed at a time, as none depends on another; 0: all at once. ``rows``: their dim.
     ``extents``: further expressions that a call's dims must not make negative, such as extents of intermediate values.
     ``named``: the results are a dict, as is ``out``. ``refusals``: messages for invalid inputs; the last output, which
-    is no result, is the number of one, from 1 on, or 0.
+    is no result, is the number of one, from 1 on, or 0. ``counts``: the dims that it counts, whose numbers are outputs
+    behind the results.
     """
 
     name: str
@@ -62,11 +72,17 @@ class Entry:
     extents: tuple[str, ...] = ()
     named: bool = False
     refusals: tuple[str, ...] = ()
+    counts: tuple[Counted, ...] = ()
 
     @property
     def results(self) -> tuple[Port, ...]:
         """The outputs that a caller gets."""
-        return self.outputs[: len(self.outputs) - bool(self.refusals)]
+        return self.outputs[: len(self.outputs) - len(self.counts) - bool(self.refusals)]
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The names of the dims that it counts."""
+        return frozenset(count.dim for count in self.counts)
 
 
 @dataclass(frozen=True)
@@ -304,6 +320,22 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Bind:
+    """Let a dim be the number behind ``count``, and run the steps if it is 0 to ``most`` and no need is negative."""
+
+    dim: str
+    count: Param
+    most: Dim
+    needs: tuple[Dim, ...]
+    inner: tuple[Step, ...]
+    doc: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return (self.count, *[p for step in self.inner for p in step.params])
+
+
+@dataclass(frozen=True)
 class Steps:
     """Several steps that stand for one node."""
 
@@ -314,7 +346,19 @@ class Steps:
         return tuple(p for step in self.inner for p in step.params)
 
 
-Step = Kernel | Loop | Branch | Steps
+Step = Kernel | Loop | Branch | Bind | Steps
+
+
+def most_of_steps(steps: Iterable[Step]) -> dict[str, Dim]:
+    """Return what each dim that some steps count is at most, in the dims of the call."""
+    most: dict[str, Dim] = {}
+    waiting = [*steps]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, Bind):  # it is inside of those whose dims it knows
+            most[step.dim] = largest(step.most, most)
+        waiting += () if isinstance(step, Kernel) else step.inner
+    return most
 
 
 def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:

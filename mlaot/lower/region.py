@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from mlaot.ir import Dim, Graph, Node, Subgraph, Type, dim
-from mlaot.ir.dims import nominal
+from mlaot.ir.dims import names, nominal
 from mlaot.lower.contraction import contraction_kernel
 from mlaot.lower.copies import copy_kernel
 from mlaot.lower.fuse import Group, fuse
@@ -17,7 +17,7 @@ from mlaot.lower.layout import Access, is_row_major, slice_buffer, undo_reshape,
 from mlaot.lower.loops import loops_kernel
 from mlaot.lower.placement import Stores, part_buffer, place_parts, readers_by_value
 from mlaot.lower.plan import plan
-from mlaot.lower.program import Branch, Buffer, Kernel, Loop, Param, Step, Steps, kernels_of
+from mlaot.lower.program import Bind, Branch, Buffer, Kernel, Loop, Param, Step, Steps, kernels_of
 from mlaot.lower.rows import needs_buffer, rows_kernel
 from mlaot.lower.separate_rows import rows_of_loop
 from mlaot.lower.single import single_kernel
@@ -28,6 +28,7 @@ from mlaot.lower.winograd import winograd_steps
 from mlaot.ops import elementwise as ew
 from mlaot.ops import structure as st
 from mlaot.ops.control import cond, scan, while_
+from mlaot.ops.counting import counted
 from mlaot.ops.kinds import base_of, is_view, merges, merges_rows, root_of
 from mlaot.ops.sparse import sparse_add, sparse_dot
 from mlaot.ops.trees import tree_ensemble
@@ -498,10 +499,19 @@ def _copy_to_all(c: _ControlFlow, kernel: Kernel) -> Step:
     )
 
 
+def _counted(c: _ControlFlow) -> Step:
+    """Lower what waits for a dim to be counted."""
+    count, *inputs = c.operands()
+    (name,), attrs = names(c.node.attrs["dim"]), c.node.attrs
+    steps = c.inside(attrs["body"], inputs, c.results())
+    return Bind(name, Param("count", count.buffer, False), attrs["most"], attrs["needs"], steps, c.doc())
+
+
 CONTROL = {
     scan: _scan,
     while_: _while,
     cond: _cond,
+    counted: _counted,
     tree_ensemble: _trees,
     sparse_dot: _sparse,
     sparse_add: _sparse,

@@ -12,8 +12,9 @@ except ModuleNotFoundError:
 
 from mlaot.onnx.declare import declare_from_settings as declare_from_settings
 from mlaot.onnx.declare import load as load
+from mlaot.settings import AtMost as AtMost
 
-__all__ = ["Backend", "declare_from_settings", "load"]
+__all__ = ["AtMost", "Backend", "declare_from_settings", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from mlaot.frontend.numpy import astype
+from mlaot.frontend.trace.context import needed
 from mlaot.ir import Dim
+from mlaot.ir.counts import dims_in
 from mlaot.onnx.importer import Use
 from mlaot.onnx.values import Computed, Unsupported, along, constant_value, extent_value, integers, lift, shape_vector
 
@@ -29,6 +31,9 @@ def declared_shape(use: Use, what: str, i: int = 0) -> tuple[Dim, ...]:
         raise Computed(
             f"{what} is computed when the model runs, and the file gives its output no shape; make it constant"
         )
+    known = dims_in(tuple(node.type for node in needed().root.graph.inputs.values())) | use.importer.counts.keys()
+    if unknown := sorted(dims_in(type_) - known):
+        raise Computed(f"{what} is computed when the model runs, and nothing tells what {unknown[0]} in its shape is")
     return type_.shape
 
 

@@ -22,6 +22,7 @@ import onnx
 from mlaot.binding.extents import Extents, shown
 from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
+from mlaot.interpret import output_shapes, settle
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Port, Program
@@ -120,17 +121,17 @@ class CompiledModel:
             for range_ in port.ranges:
                 if message := range_.refusal(array, sizes):
                     raise ValueError(f"{port.name}{message}")
-        outputs = [np.empty(shape(port), DTYPES[port.dtype].numpy) for port in self.entry.outputs]
+        outputs = [np.empty(size, DTYPES[port.dtype].numpy) for port, size in output_shapes(self.entry, sizes)]
         workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), sizes))))
         memory = [*arrays, *outputs, self.state, self.constants, workspace]
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
         dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[sizes.get(d, 0) for d in self.module.dims])
         self.function(p, dims)
+        found = settle(self.entry, outputs, sizes)
         if self.entry.refusals and (refused := int(outputs[-1])):
             raise ValueError(self.entry.refusals[refused - 1])
-        pairs = zip(self.entry.outputs, outputs, strict=False)
         further = list(known)[self.count :]
-        results = {port.name: self._result(port, array, further) for port, array in pairs}
+        results = {port.name: self._result(port, found[port.name], further) for port in self.entry.outputs}
         return tuple(_outputs(port, results) for port in self.ports)
 
     def _result(self, port: Port, array: Array, texts: list[str]) -> Array:

@@ -34,7 +34,7 @@ from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
 from mlaot.onnx.values import Computed, Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
-from mlaot.settings import ModelSettings, Settings
+from mlaot.settings import AtMost, ModelSettings, Settings, Size
 
 STRING = onnx.TensorProto.STRING
 TAKEN = ("loss", "lr", "out", "self")
@@ -42,11 +42,11 @@ REFUSED = "refused_"
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
-def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, int] | None = None) -> Declaration:
+def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, Size] | None = None) -> Declaration:
     """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
 
-    ``dims`` gives sizes to dimensions that the file leaves open. Tensors stored outside of the file must lie in its
-    folder or below it.
+    ``dims`` gives sizes to dimensions that the file leaves open, and ``AtMost`` to lengths that the data decide.
+    Tensors stored outside of the file must lie in its folder or below it.
     """
     if isinstance(path, onnx.ModelProto):
         return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ")
@@ -70,7 +70,7 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
 
 def declare(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     place: str = "",
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
@@ -156,39 +156,45 @@ def _onnxruntimes_apart(model: onnx.ModelProto) -> Iterator[None]:
 
 def trace_model(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
 ) -> Traced:
     """Trace a model, of which open dims are settled as far as its operators need it.
 
-    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell.
+    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell; where
+    neither does, lengths are counted when the model runs.
     """
     shapes = shapes or {}
     try:
         return _settle(model, dims, {}, shapes, ports, [])
-    except Computed:
+    except Computed as error:
         known = deciding.pinned(model.graph, pinned_by(dims)) or deciding.solve(
             model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers]).graph)
         )
-        if not known:
-            raise
-    return _settle(model, dims, {}, shapes, ports, known)
+        if known:
+            return _settle(model, dims, {}, shapes, ports, known)
+        try:
+            return _settle(model, dims, {}, shapes, ports, [], is_counting=True)
+        except MlaotError as other:
+            raise (other if isinstance(other, Computed) or most_by(dims) else error) from None
 
 
 def _settle(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     meant: dict[str, Dim],
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    *,
+    is_counting: bool = False,
 ) -> Traced:
     """Trace a model again and again while its operators tell more of what dims are ``meant`` to be."""
     texts = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
-            return _import_model(model, dims, meant, texts, shapes, ports, known)
+            return _import_model(model, dims, meant, texts, shapes, ports, known, is_counting=is_counting)
         except Refined as refined:
             if not left:
                 raise MlaotError(refined.message) from None
@@ -201,15 +207,18 @@ def _settle(
 
 def _import_model(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     meant: dict[str, Dim],
     texts: tuple[str, ...],
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    *,
+    is_counting: bool,
 ) -> Traced:
     """Trace a model, its open dims being ``meant``, and inputs what ``known`` says they may be."""
     importer, graph = prepare_importer(model, dims, meant=meant, known=texts), Graph("model")
+    importer.is_counting = is_counting
     labels: LabelsOf = {}
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
@@ -232,6 +241,7 @@ def _import_model(
                 ports[info.name] = port
         if not graph.outputs:
             raise Unsupported("no output has an array: sequences and optionals are empty")
+        add_counts(graph, importer)
         if importer.conditions:
             graph.outputs[REFUSED] = as_node(_first_refused([condition for condition, _ in importer.conditions]))
     return Traced(
@@ -245,25 +255,45 @@ def _import_model(
     )
 
 
+def add_counts(graph: Graph, importer: Importer) -> None:
+    """Make outputs of the lengths that are counted."""
+    for name, node in importer.counts.items():
+        key = f"{name}_counted"
+        while key in graph.outputs:
+            key += "_"
+        graph.outputs[key] = node
+    unknown = sorted(importer.most.keys() - importer.counts.keys() - importer.meant.keys())
+    if unknown:
+        known = ", ".join(importer.counts) or "none"
+        raise MlaotError(
+            f"[..dims] says how long {unknown[0]} is at most, but the lengths that are counted are {known}"
+        )
+
+
 def prepare_importer(
     model: onnx.ModelProto,
-    dims: Mapping[str, int],
+    dims: Mapping[str, Size],
     calls: Mapping[str, Callable[..., Any]] | None = None,
     meant: Mapping[str, Dim] | None = None,
     known: tuple[str, ...] = (),
 ) -> Importer:
     """Return an importer of a model that keeps ONNX's rules, ready for its nodes; the arguments are as there."""
     check(model)
-    importer = Importer(model, pinned_by(dims), meant or {}, calls, known)
+    importer = Importer(model, pinned_by(dims), meant or {}, calls, known, most_by(dims))
     importer.ports |= {port_name(info.name) for info in model.graph.input}
     importer.declare((*model.graph.output, *model.graph.value_info))
     importer.declare_backwards(model.graph)
     return importer
 
 
-def pinned_by(dims: Mapping[str, int]) -> dict[str, int]:
+def pinned_by(dims: Mapping[str, Size]) -> dict[str, int]:
     """Return sizes of open dims by the names that these have in the module."""
-    return {identifier(name): size for name, size in dims.items()}
+    return {identifier(name): size for name, size in dims.items() if isinstance(size, int)}
+
+
+def most_by(dims: Mapping[str, Size]) -> dict[str, int]:
+    """Return bounds of lengths that are counted, by the names that these have in the module."""
+    return {identifier(name): size.most for name, size in dims.items() if isinstance(size, AtMost)}
 
 
 def _argument(

@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 import ml_dtypes
@@ -24,7 +24,7 @@ from mlaot.frontend.trace.context import needed, part, tracing
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.tensor import Tensor
-from mlaot.ir import Dim, Type
+from mlaot.ir import Dim, Node, Type
 from mlaot.ir.dims import Expr, Unequal, dim, names, substitute
 from mlaot.onnx.codes import MOVES, any_coded, move_codes
 from mlaot.onnx.protos import (
@@ -168,8 +168,9 @@ class Importer:
     """A model being imported: its opsets, functions, and the types that it declares.
 
     ``pinned``: sizes of open dims, and ``meant``: what others must be. ``calls``: what nodes of the domain ``mlaot``
-    compute, by their operators' names. ``wide``: what is float64 stays so where ONNX's operators of machine learning
-    give float32. ``known``: the texts among which inputs are looked up.
+    compute, by their operators' names. ``most``: bounds of lengths that are counted.
+    ``wide``: what is float64 stays so where ONNX's operators of machine learning give float32. ``known``: the texts
+    among which inputs are looked up.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Importer:
         meant: Mapping[str, Dim],
         calls: Mapping[str, Callable[..., Any]] | None = None,
         known: tuple[str, ...] = (),
+        most: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.calls = calls or {}
         self.known = known
@@ -188,6 +190,10 @@ class Importer:
         self.types: dict[str, Type] = {}
         self.pinned = pinned
         self.meant = meant
+        self.most = most
+        self.counts: dict[str, Node] = {}  # of lengths, by the names of their dims
+        self.lengths: dict[Node, Dim] = {}  # what each number of them is as an extent
+        self.is_counting = False  # also what the file's shapes or inputs could have told
         self.refused: dict[str, type[Unsupported]] = {}  # why, and what kind of error that is
         self.path: list[str] = []
         self.weights: set[str] = set()

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import lcm
 
 from mlaot.ir import Dim
 from mlaot.ir.dims import Expr as Polynomial
-from mlaot.ir.dims import dim, names, product
+from mlaot.ir.dims import dim, largest, names, product
 from mlaot.lower.builder import elements
 from mlaot.lower.identifiers import array_name
 from mlaot.lower.parallel import work_of_round
-from mlaot.lower.program import Branch, Buffer, ExtensionModule, Kernel, Loop, Param, Procedure, Step, Steps, kernels_of
-from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index
+from mlaot.lower.program import (
+    Bind,
+    Branch,
+    Buffer,
+    ExtensionModule,
+    Kernel,
+    Loop,
+    Param,
+    Procedure,
+    Step,
+    Steps,
+    kernels_of,
+    most_of_steps,
+)
+from mlaot.nest.expressions import BOOL, Array, Call, Expr, Index, cast
 from mlaot.nest.statements import (
     Body,
     Break,
@@ -60,7 +73,7 @@ class _Context:
     """The context of steps: the entry, and the variables of the loops around them.
 
     ``own``: in a function that threads run, the work buffer of which each of them has one. ``parts``: in a function of
-    a range of rows, what runs each kernel there, by its id.
+    a range of rows, what runs each kernel there, by its id. ``bound``: the dims that were counted around the steps.
     """
 
     module: ExtensionModule
@@ -72,6 +85,7 @@ class _Context:
     points: dict[tuple[int, str], Point] = field(default_factory=dict)  # by the id of their buffers, and dtype
     names: set[str] = field(default_factory=set)
     parts: dict[int, RowsPart] = field(default_factory=dict)
+    bound: tuple[str, ...] = ()
 
     @property
     def pointers(self) -> int:
@@ -81,7 +95,15 @@ class _Context:
     @property
     def numbers(self) -> tuple[Expr, ...]:
         """The numbers that a function of rounds or rows gets; none if they are those of the call."""
-        return tuple(Index(dim(d)) for d in (*self.module.c_dims, *self.variables)) if self.variables else ()
+        if not self.variables and not self.bound:
+            return ()
+        unknown = self.most.keys() - {*self.bound}
+        return tuple(Index(0 if d in unknown else dim(d)) for d in (*self.module.c_dims, *self.variables))
+
+    @cached_property
+    def most(self) -> dict[str, Dim]:
+        """What the dims are at most that the steps count."""
+        return most_of_steps(self.procedure.steps)
 
     def function(
         self, steps: Iterable[Step], around: Loop | None = None, *, of_rows: bool = False
@@ -129,7 +151,7 @@ class _Context:
     def _point(self, buffer: Buffer, seen: Buffer, origin: str) -> Point:
         """Return the statement that defines an array; ``seen`` is the buffer with the dtype that a kernel reads."""
         pointer, offset = self._pointer(buffer)
-        array = Array(self._name(buffer, origin), seen.dtype, elements(seen))
+        array = Array(self._name(buffer, origin), seen.dtype, largest(elements(seen), self.most))
         shape = ", ".join(map(str, seen.shape))
         panels = f", in panels of {buffer.panels.width} along axis {buffer.panel_axis}" if buffer.panels else ""
         return Point(array, pointer, offset, buffer.where in ("input", "constant"), f"[{shape}]{panels}")
@@ -173,6 +195,8 @@ def _statement(step: Step, context: _Context) -> Body:
     if isinstance(step, Loop):
         work = work_of_round(step) if context.functions.threads else None
         return _loop_or_rows(step, context) if work is None else (_rounds(step, work, context),)
+    if isinstance(step, Bind):
+        return _bind(step, context)
     if isinstance(step, Branch):
         then, otherwise = (_statements(steps, context) for steps in (step.then, step.otherwise))
         return (If(_truth(step.condition, context), then, otherwise),)
@@ -204,6 +228,16 @@ def plain(name: str) -> str:
 def _truth(param: Param, context: _Context) -> Expr:
     array, start = context.address(param.buffer)
     return array[start]
+
+
+def _bind(step: Bind, context: _Context) -> Body:
+    """Return what waits for a dim: the dim, and the steps on the condition that there is room for so many."""
+    inside = replace(context, bound=(*context.bound, step.dim))
+    number, zero = Index(dim(step.dim)), Index(0)
+    pairs = ((number, zero), (Index(step.most), number), *((Index(need), zero) for need in step.needs))
+    let = Let(index_var(step.dim), cast(_truth(step.count, context), "index"))
+    fits = _join("and", [Call("ge", pair, BOOL) for pair in pairs])
+    return (let, If(fits, _statements(step.inner, inside)))
 
 
 def _loop(step: Loop, context: _Context) -> Statement:

@@ -161,9 +161,9 @@ def _refusal_graph(entry: Entry, graph: Graph) -> Graph | None:
     """Return what computes whether inputs are refused, and no more of the graph; None where none are."""
     if not entry.refusals:
         return None
-    root = graph.outputs[entry.outputs[-1].name].find()
-    part, copies = copy_into(graph, [root], entry.name, keep=graph.inputs)
-    part.outputs = {entry.outputs[-1].name: copies[root]}
+    hidden = {port.name: graph.outputs[port.name].find() for port in entry.outputs[len(entry.results) :]}
+    part, copies = copy_into(graph, hidden.values(), entry.name, keep=graph.inputs)
+    part.outputs = {name: copies[node] for name, node in hidden.items()}
     return part
 
 

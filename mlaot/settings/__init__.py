@@ -47,6 +47,16 @@ READERS = {
 
 
 @dataclass(frozen=True)
+class AtMost:
+    """``{ most = 100 }`` in ``dims``: how long something is at most whose length is counted when the model runs."""
+
+    most: int
+
+
+Size = int | AtMost
+
+
+@dataclass(frozen=True)
 class Budget:
     """``budget`` of a model: upper limits of what it needs. None: no limit."""
 
@@ -191,9 +201,14 @@ class ModelSettings(Options):
         example="model:sample",
         otherwise="made up by a seed",
     )
-    dims: tuple[tuple[str, int], ...] = ()
+    dims: tuple[tuple[str, Size], ...] = ()
     budget: Budget = Budget()
     lora: Lora | None = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the dims that have sizes."""
+        return {name: size for name, size in self.dims if isinstance(size, int)}
 
     @property
     def declared(self) -> str:

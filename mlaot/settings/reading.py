@@ -20,12 +20,14 @@ from mlaot.settings import (
     MODEL,
     ONNX,
     ONNXRUNTIME,
+    AtMost,
     Budget,
     Lora,
     ModelSettings,
     OnnxRuntime,
     ProjectBudget,
     Settings,
+    Size,
     is_package,
 )
 from mlaot.settings.keys import fits, keys_of, schema_of
@@ -258,7 +260,7 @@ def read_lora(table: Mapping[str, Any], model: str) -> Lora:
     return lora
 
 
-def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ...]:
+def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, Size], ...]:
     """Read ``[tool.mlaot.models.<name>.dims]``: sizes of dimensions that another library's model leaves open."""
     where = table_of(model, "dims")
     for name, size in check_table(table, where).items():
@@ -266,6 +268,8 @@ def read_dims(table: Any, model: str, *, kind: str) -> tuple[tuple[str, int], ..
             raise MlaotError(
                 f"{where} of {FILE} is for models of {', '.join(KINDS[1:])}; give {name!r} its size in the model itself"
             )
-        if not fits(size, DIM):
-            raise MlaotError(f"key {name!r} in {where} of {FILE} must be a size such as 1; got {size!r}")
-    return tuple(table.items())
+        is_bound = kind == "onnx" and isinstance(size, dict) and size.keys() == {"most"}
+        if not fits(size["most"] if is_bound else size, DIM):
+            bound = ", or { most = 100 } of a length that the data decide" if kind == "onnx" else ""
+            raise MlaotError(f"key {name!r} in {where} of {FILE} must be a size such as 1{bound}; got {size!r}")
+    return tuple((name, AtMost(**size) if isinstance(size, dict) else size) for name, size in table.items())

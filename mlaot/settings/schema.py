@@ -9,6 +9,8 @@ from typing import Any
 from mlaot.settings import DIM, FILE, KINDS, Budget, Lora, ModelSettings, OnnxRuntime, ProjectBudget, Settings
 from mlaot.settings.keys import is_required, keys_of, schema_of
 
+AT_MOST = {"type": "object", "properties": {"most": DIM}, "required": ["most"], "additionalProperties": False}
+
 
 def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     """Return the JSON Schema of ``[tool.mlaot]``; entry point ``validate_pyproject.tool_schema``."""
@@ -18,8 +20,8 @@ def json_schema(tool: str = "mlaot") -> dict[str, Any]:
     model["oneOf"] = [{"required": [kind]} for kind in KINDS]
     model["properties"]["dims"] = {
         "type": "object",
-        "description": "sizes of dimensions that the ONNX file leaves open",
-        "additionalProperties": DIM,
+        "description": "sizes of dimensions that the ONNX file leaves open, and bounds of lengths that the data decide",
+        "additionalProperties": {"anyOf": [DIM, AT_MOST]},
     }
     top["properties"]["budget"] = table_schema(ProjectBudget)
     top["properties"]["onnxruntime"] = table_schema(OnnxRuntime)

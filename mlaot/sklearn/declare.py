@@ -70,7 +70,7 @@ def load(estimator: Any, sample: Any = None) -> Declaration:
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
     """Declare the model that the key ``sklearn`` of a project names."""
-    place, dims = f"{model.sklearn}: ", dict(model.dims)
+    place, dims = f"{model.sklearn}: ", model.sizes
     if ":" not in model.sklearn:
         return declare_file(settings.project / model.sklearn, sample, dims, place)
     return declare(load_attribute(settings, model, "sklearn"), sample, dims, place)
@@ -285,6 +285,10 @@ def by_converters(estimator: Any, columns: Mapping[str, Column], inputs: Mapping
         env[inner] = env[name] = column.prepare(inputs[name], wide)
     outputs = importer.run(model.graph, env)
     check_refused(importer)
+    if importer.counts:
+        raise MlaotError(
+            f"how many elements {next(iter(importer.counts))} of this {type(estimator).__name__} has depends on data"
+        )
     found = by_method(estimator, outputs)
     return {method: [_vector(estimator, method, value) for value in values] for method, values in found.items()}
 

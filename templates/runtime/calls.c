@@ -31,7 +31,15 @@ static int convert(const Call *call, int i, int rank, const ptrdiff_t *shape, co
     return 0;
 }
 
-// Take scratch memory: the kernel's workspace, then the copies of those inputs that cannot be read in place. They were
+#if HAS_COUNTS
+// The bytes that an output takes at most whose shape is counted; 0 of others.
+static int128 room_bytes(const Call *call, const Port *port)
+{
+    return port->counted ? (int128)extent_at(TABLE_OF(call), port->room, call->dim) * DTYPES[port->dtype].size : 0;
+}
+
+#endif
+// Take scratch memory: the kernel's workspace, then room for outputs whose shapes are counted, then the copies of those inputs that cannot be read in place. They were
 // given for the entry `taker`.
 static int place_inputs(Call *call, const Entry *taker)
 {
@@ -49,6 +57,15 @@ static int place_inputs(Call *call, const Entry *taker)
             return -1;
         }
     }
+#if HAS_COUNTS
+    for (int k = 0; k < entry->outputs; k++) {
+        const int128 bytes = room_bytes(call, &entry->ports[entry->inputs + k]);
+        if (bytes > MAX_BYTES || (total += round_up((ptrdiff_t)bytes)) > MAX_BYTES) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+#endif
     char *memory = call->small;
     if (total > SMALL) {
         call->workspace = workspace_lease(call->model, total);
@@ -63,6 +80,15 @@ static int place_inputs(Call *call, const Entry *taker)
     }
     call->p[behind_ports(entry) + 2] = memory;
     memory += round_up((ptrdiff_t)workspace);
+#if HAS_COUNTS
+    for (int k = 0; k < entry->outputs; k++) {
+        const Port *port = &entry->ports[entry->inputs + k];
+        if (port->counted) {
+            call->p[entry->inputs + k] = memory;
+            memory += round_up((ptrdiff_t)room_bytes(call, port));
+        }
+    }
+#endif
     for (int i = 0; i < entry->inputs; i++) {
         const Port *port = &entry->ports[i];
         const Input *input = &call->inputs[i];
@@ -208,6 +234,32 @@ static PyObject *given_output(const Call *call, int k, PyObject *out)
     return PyTuple_GetItem(out, k);
 }
 
+// Take the memory of an output: a buffer of `out`, or an array of its own.
+static int place_output(Call *call, int k, PyObject *out)
+{
+    const Entry *entry = call->entry;
+    const Port *port = &entry->ports[entry->inputs + k];
+    if (out != NULL) {
+        PyObject *given = given_output(call, k, out);
+        if (given == NULL) {
+            return -1;
+        }
+        Py_IncRef(given);  // a dict may lose it meanwhile
+        const int status = take_output(call, k, given);
+        Py_DecRef(given);
+        return status;
+    }
+    ptrdiff_t shape[MAX_RANK];
+    const int rank = output_shape(call, port, shape);
+    call->results[k] = array_new(call->model->array_type, port->dtype, rank, shape);
+    if (call->results[k] == NULL) {
+        return -1;
+    }
+    const Array *array = PY_BODY(call->results[k]);
+    call->p[entry->inputs + k] = array->data;
+    return 0;
+}
+
 static int place_outputs(Call *call, PyObject *out)
 {
     const Entry *entry = call->entry;
@@ -216,31 +268,65 @@ static int place_outputs(Call *call, PyObject *out)
         return 0;
     }
     for (int k = 0; k < entry->outputs; k++) {
-        const Port *port = &entry->ports[entry->inputs + k];
-        if (out != NULL) {
-            PyObject *given = given_output(call, k, out);
-            if (given == NULL) {
-                return -1;
-            }
-            Py_IncRef(given);  // a dict may lose it meanwhile
-            const int status = take_output(call, k, given);
-            Py_DecRef(given);
-            if (status < 0) {
-                return -1;
-            }
+#if HAS_COUNTS
+        if (entry->ports[entry->inputs + k].counted) {
             continue;
         }
-        ptrdiff_t shape[MAX_RANK];
-        const int rank = output_shape(call, port, shape);
-        call->results[k] = array_new(call->model->array_type, port->dtype, rank, shape);
-        if (call->results[k] == NULL) {
+#endif
+        if (place_output(call, k, out) < 0) {
             return -1;
         }
-        const Array *array = PY_BODY(call->results[k]);
-        call->p[entry->inputs + k] = array->data;
     }
     return 0;
 }
+
+#if HAS_COUNTS
+// Learn the dims that the kernel has counted; it has computed nothing of what is refused here.
+static int learn_counts(Call *call)
+{
+    const Entry *entry = call->entry;
+    for (int k = 0, checked = 0; k < entry->count_count; k++) {
+        const Counted *counted = &entry->counts[k];
+        const int64_t most = extent_at(TABLE_OF(call), counted->most, call->dim);
+        if (call->counted[k] > most) {
+            PyErr_Format(PyExc_ValueError, "%s: expected %s of at most %lld, got %lld", call->function,
+                         TABLE_OF(call)->extent_names[counted->dim], (long long)most, (long long)call->counted[k]);
+            return -1;
+        }
+        call->dim[counted->dim] = (ptrdiff_t)call->counted[k];
+        if (check_extents(call, entry->count_bounds + checked, counted->bounds - checked) < 0) {
+            return -1;
+        }
+        checked = counted->bounds;
+    }
+    return 0;
+}
+
+// Take the memory of outputs whose shapes are known by now, then what the kernel has written of them.
+static int take_counted(Call *call, PyObject *out)
+{
+    const Entry *entry = call->entry;
+    char **p = call->p + entry->inputs;
+    const char *from[MAX_OUTPUTS];
+    for (int k = 0; k < entry->outputs; k++) {
+        from[k] = p[k];
+        if (entry->ports[entry->inputs + k].counted && place_output(call, k, out) < 0) {
+            return -1;
+        }
+    }
+    for (int k = 0; k < entry->outputs; k++) {
+        const Port *port = &entry->ports[entry->inputs + k];
+        if (port->counted) {
+            ptrdiff_t shape[MAX_RANK], bytes;
+            const int rank = output_shape(call, port, shape);
+            (void)dense_bytes(port->dtype, rank, shape, &bytes);
+            memcpy(p[k], from[k], (size_t)bytes);
+        }
+    }
+    return 0;
+}
+
+#endif
 
 static const char *const OUT[] = {"out", NULL}, *const *const NO_OPTIONS = OUT + 1;
 
@@ -547,6 +633,11 @@ static int run_tiles(Call *call)
 #endif
         run_kernel(call->model, entry, 0, work, call->p, call->dim);
         unlock_state(call->model);
+#if HAS_COUNTS
+        if (learn_counts(call) < 0) {
+            return -1;
+        }
+#endif
 #if HAS_REFUSALS
         if (entry->refusals != NULL && call->refused != 0) {
             PyErr_Format(PyExc_ValueError, "%s: %s", call->function, entry->refusals[call->refused - 1]);
@@ -589,8 +680,16 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         end_call(&call, -1);
         return NULL;
     }
+    char **hidden = call.p + entry->inputs + entry->outputs;
+#if HAS_COUNTS
+    for (int k = 0; k < entry->count_count; k++) {
+        *hidden++ = (char *)&call.counted[k];
+    }
+#endif
 #if HAS_REFUSALS
-    call.p[entry->inputs + entry->outputs] = (char *)&call.refused;  // or one of those behind
+    *hidden = (char *)&call.refused;  // or one of those behind
+#else
+    (void)hidden;
 #endif
     char **rest = call.p + behind_ports(entry);
 #if HAS_STATE || HAS_PREPARED
@@ -603,6 +702,12 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         end_call(&call, -1);
         return NULL;
     }
+#if HAS_COUNTS
+    if (take_counted(&call, out) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#endif
     if (out == NULL) {
         out = make_result(&call, entry->outputs, strings);
     } else {

@@ -52,10 +52,13 @@ typedef struct {
 #if HAS_STRINGS
     PyObject *further;  // the strings that no port knows: their numbers by their bytes; or NULL
 #endif
-    char *p[PORTS + 4 + HAS_REFUSALS];
+    char *p[PORTS + 4 + HAS_REFUSALS + MAX_COUNTS];
     Workspace *workspace;
 #if HAS_REFUSALS
     int64_t refused;  // what the kernel found wrong
+#endif
+#if HAS_COUNTS
+    int64_t counted[MAX_COUNTS];
 #endif
     _Alignas(8) char scalar[8];
     _Alignas(64) char small[SMALL];
@@ -613,11 +616,10 @@ static int solve_dims(Call *call)
     return 0;
 }
 
-// Are the dims large enough for the outputs, and for what is computed in between?
-static int check_bounds(const Call *call)
+static int check_extents(const Call *call, const Bound *bounds, int count)
 {
-    for (int k = 0; k < call->entry->bound_count; k++) {
-        const Bound *bound = &call->entry->bounds[k];
+    for (int k = 0; k < count; k++) {
+        const Bound *bound = &bounds[k];
         const int128 value = TABLE_OF(call)->extent_value(bound->extent, call->dim);
         if (value < bound->least) {
             PyErr_Format(PyExc_ValueError, "%s: expected %s of at least %zd, got %lld", call->function,
@@ -630,4 +632,10 @@ static int check_bounds(const Call *call)
         }
     }
     return 0;
+}
+
+// Are the dims large enough for the outputs, and for what is computed in between?
+static int check_bounds(const Call *call)
+{
+    return check_extents(call, call->entry->bounds, call->entry->bound_count);
 }

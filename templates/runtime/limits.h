@@ -8,6 +8,7 @@
 #define HAS_ACCUMULATE 1
 #define HAS_NAMED 1
 #define HAS_REFUSALS 1
+#define HAS_COUNTS 1
 #define HAS_INDICES 1
 #define HAS_STRINGS 1
 #define HAS_SESSION 1
@@ -23,5 +24,6 @@
 #define MAX_RANK 8
 #define MAX_INPUTS 64
 #define MAX_OUTPUTS 64
+#define MAX_COUNTS 16
 #define MAX_LATE 64
 #define CPUID_COUNT 16

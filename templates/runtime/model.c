@@ -224,11 +224,14 @@ enum { LONG_WORK = 200000, SHARED_WORK = 2000000 };
 // Where the pointers behind those of the ports are: state, constants, workspace, threads.
 static int behind_ports(const Entry *entry)
 {
-#if HAS_REFUSALS
-    return entry->inputs + entry->outputs + (entry->refusals != NULL);
-#else
-    return entry->inputs + entry->outputs;
+    int ports = entry->inputs + entry->outputs;
+#if HAS_COUNTS
+    ports += entry->count_count;
 #endif
+#if HAS_REFUSALS
+    ports += entry->refusals != NULL;
+#endif
+    return ports;
 }
 
 // The threads for a call of so much work, or NULL; the kernel finds them behind the workspace.

@@ -74,6 +74,10 @@ typedef struct {
     const IndexRange *ranges;
     int range_count;
 #endif
+#if HAS_COUNTS
+    bool counted;    // the kernel counts its shape
+    ptrdiff_t room;  // then so many elements at most, as a shape writes it
+#endif
 } Port;
 
 // The axis of an input that gives a dim its value, or (dim -1) an extent whose dims are known by then.
@@ -81,6 +85,10 @@ typedef struct { int input, axis, extent, dim; } Solve;
 
 // An extent that must not be smaller.
 typedef struct { int extent; ptrdiff_t least; } Bound;
+
+// A dim that a kernel counts: the most that it may be, as a shape writes it, and how many bounds are to be checked once
+// it is known, those of the dims before it included.
+typedef struct { int dim; ptrdiff_t most; int bounds; } Counted;
 
 typedef struct {
     const char *name;
@@ -101,6 +109,11 @@ typedef struct {
     int rows;        // their extent
 #if HAS_REFUSALS
     const char *const *refusals;  // what is wrong where the kernel gives a number, from 1 on; NULL: it gives none
+#endif
+#if HAS_COUNTS
+    const Counted *counts;
+    const Bound *count_bounds;
+    int count_count;
 #endif
     int128 (*workspace)(const ptrdiff_t *dim);  // bytes
     int128 (*work)(const ptrdiff_t *dim);       // floating-point operations

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mlaot.errors import MlaotError
-from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, product, quotient, substitute
+from mlaot.ir.dims import Dim, Expr, Quotient, dim, largest, names, nonnegative, product, quotient, substitute
 from mlaot.lower.plan import at_least
 
 NAMES = ("batch", "n", "m")
@@ -116,6 +116,22 @@ def test_a_quotient_is_exact() -> None:
 def test_at_least_is_never_wrong(a: Dim, b: Dim, values: dict[str, int]) -> None:
     if at_least(a, b):
         assert substitute(a, values) >= substitute(b, values)
+
+
+@given(DIMS, DIMS, VALUES, some.dictionaries(some.sampled_from(NAMES), some.integers(0, 9)))
+def test_largest_is_never_too_small(a: Dim, b: Dim, values: dict[str, int], more: dict[str, int]) -> None:
+    most: dict[str, Dim] = {name: values[name] + spare for name, spare in more.items()}
+    bound = largest(a - b, most)
+    assert substitute(bound, values) >= substitute(a - b, values)
+    assert names(bound) <= names(a - b) - most.keys()
+
+
+def test_largest() -> None:
+    n, found = dim("n"), dim("found")
+    assert (
+        largest(n - found, {"found": n}) == n and largest(2 * found * n - found, {"found": n + 1}) == 2 * n * n + 2 * n
+    )
+    assert largest((found + 7) // 8 * 8, {"found": 2 * n}) == (2 * n + 7) // 8 * 8
 
 
 def test_text() -> None:

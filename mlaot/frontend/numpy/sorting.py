@@ -12,7 +12,8 @@ from mlaot.frontend.numpy.reductions import count, flat_or, kept, mean, mean_typ
 from mlaot.frontend.trace.promotion import as_node, cast, full, normal_axes, normal_axis, promote
 from mlaot.frontend.trace.protocols import implements
 from mlaot.frontend.trace.tensor import Tensor, as_tensor, compute
-from mlaot.ir import Node
+from mlaot.ir import Dim, Node
+from mlaot.ir.dims import Expr
 from mlaot.ops import sorting as sorts
 from mlaot.ops import structure as st
 
@@ -151,13 +152,15 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     return np.sum(before, axis=-1)
 
 
-def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+def top_k(x: Any, k: Dim, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
     x = as_array(x)
     at = normal_axis(axis, x.ndim)
     size = x.shape[at]
-    if not isinstance(k, int | np.integer) or k < 0 or (isinstance(size, int) and k > size):
+    is_number = isinstance(k, int | np.integer)
+    if not isinstance(k, Expr) and (not is_number or k < 0 or (isinstance(size, int) and k > size)):
         most = f"{size}, the extent of axis {axis}" if isinstance(size, int) else f"the extent of axis {axis}"
         raise MlaotError(f"top_k: expected an integer k from 0 to {most}, got {k!r}")
-    first = compute(sorts.argsort, x, axis=at, descending=largest)[(*[slice(None)] * at, slice(0, int(k)))]
+    cut = slice(0, k if isinstance(k, Expr) else int(k))
+    first = compute(sorts.argsort, x, axis=at, descending=largest)[(*[slice(None)] * at, cut)]
     return np.take_along_axis(x, first, at), first

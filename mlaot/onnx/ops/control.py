@@ -333,6 +333,7 @@ class _Loop:
         """Call ``function``; return its result. If it fails, take back its effects on the importer, and return why."""
         refused, conditions = self.use.importer.refused, self.use.importer.conditions
         before, draws, checks = dict(refused), needed().root.sites, len(conditions)
+        counts, lengths = dict(self.use.importer.counts), dict(self.use.importer.lengths)
         try:
             return function()
         except (Refused, Refined, MlaotError, TypeError, ValueError, IndexError) as error:
@@ -340,6 +341,7 @@ class _Loop:
             refused.clear()
             refused.update(before)
             del conditions[checks:]
+            self.use.importer.counts, self.use.importer.lengths = counts, lengths
             needed().root.sites = draws
             return _Failure(error, new)
 

@@ -11,10 +11,11 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as F
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.onnx import assumed
+from mlaot.onnx.counting import counted
 from mlaot.onnx.importer import Use
 from mlaot.onnx.ops.shaping import flatten
 from mlaot.onnx.registry import Function, operator
-from mlaot.onnx.values import along, constant_value, integers, kind_of, limits
+from mlaot.onnx.values import along, constant_value, extent_value, integers, kind_of, limits
 
 AXES = "its second input, the axes,"
 REDUCTIONS: dict[str, Function] = {
@@ -133,6 +134,9 @@ def top_k(use: Use, x: Any, k: Any = None, *, axis: int = -1, largest: bool = Tr
     def extent() -> list[Any]:
         return [assumed.declared_shape(use, what)[axis]]
 
+    if use.importer.is_counting and k is not None and constant_value(k) is None:
+        number = np.minimum(np.maximum(np.reshape(k, ()), 0), extent_value(x.shape[axis]))
+        return F.top_k(x, counted(use, number, x.shape[axis], axis % x.ndim, "elements"), axis=axis, largest=largest)
     count = use.attribute("k") if k is None else int(assumed.integers_or_declared(use, k, what, extent)[0])
     if constant_value(x) is not None and not is_traced(x):
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # nan has the largest

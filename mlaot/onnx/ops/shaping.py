@@ -15,6 +15,7 @@ from mlaot.frontend.numpy.shaping import divide_dims
 from mlaot.frontend.trace.protocols import is_traced
 from mlaot.ir.dims import Expr, Unequal, assign, names, product, quotient
 from mlaot.onnx import assumed
+from mlaot.onnx.counting import counted, counted_shape, cut_counted, is_counted
 from mlaot.onnx.importer import Use, multiples, unify
 from mlaot.onnx.protos import as_weight
 from mlaot.onnx.registry import operator, operators
@@ -24,6 +25,7 @@ from mlaot.onnx.values import (
     Unsupported,
     as_traced,
     constant_value,
+    extent_value,
     extents,
     integers,
     is_constant,
@@ -232,17 +234,26 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
     if use.opset < 10:
         begin, end, at = use.attribute("starts"), use.attribute("ends"), use.attribute("axes")
     elif not is_constant(starts, ends, axes, steps):
+        if use.importer.is_counting and is_constant(axes, steps):
+            return _slice_counted(use, lift(x), lift(starts), lift(ends), axes, steps)
         return assumed.slice_(use, lift(x), *(lift(value) for value in (starts, ends, axes, steps)))
     else:
         begin, end = integers(starts, "where it starts"), integers(ends, "where it ends")
         at = None if axes is None else integers(axes, "its axes")
         by = None if steps is None else integers(steps, "its steps")
     index: list[Any] = [slice(None)] * x.ndim
+    cuts: list[tuple[int, Any, Any, int]] = []
     at, by = range(len(begin)) if at is None else [a % x.ndim for a in at], by or [1] * len(begin)
     for axis, first, last, step in zip(at, begin, end, by, strict=True):
         if step == 0:
             raise MlaotError("a step is 0")
         index[axis] = _slice(x.shape[axis], first, last, step)
+        is_whole = (index[axis].start, index[axis].stop, abs(step)) == (None, None, 1)
+        if is_counted(use, x.shape[axis]) and not is_whole:
+            index[axis] = slice(None)
+            cuts.append((axis, first, last, step))
+    for axis, first, last, step in cuts:
+        x = cut_counted(use, lift(x), axis, extent_value(first), extent_value(last), step)
     is_open = any(isinstance(end, Expr) for cut in index for end in (cut.start, cut.stop))
     return as_traced(x)[tuple(index)] if is_open and not is_symbolic(x) else x[tuple(index)]
 
@@ -263,9 +274,20 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
     return slice(start, None if isinstance(last, int) and last <= -OPEN_END else last, step)
 
 
+def _slice_counted(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+    """Slice by computed ends to as many elements as there are then."""
+    at = range(starts.shape[0]) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
+    by = [1] * len(at) if steps is None else integers(steps, "its steps")
+    for i, (axis, step) in enumerate(zip(at, by, strict=True)):
+        x = cut_counted(use, x, axis, starts[i], ends[i], step)
+    return x
+
+
 @operator("Expand", symbolic=True)
 def expand(use: Use, x: Any, shape: Any) -> Any:
     if constant_value(shape) is None:
+        if use.importer.is_counting:
+            return _broadcast(x, counted_shape(use, shape, tuple(x.shape)))
         return assumed.expand(use, lift(x), shape)
     return _broadcast(x, integers(shape, SHAPE))
 
@@ -307,7 +329,10 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
 def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
     number = np.zeros((), np.float32) if value is None else value.reshape(())
     target = partial(assumed.declared_shape, use, "the shape")
-    lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
+    if use.importer.is_counting and constant_value(shape) is None:
+        lengths = tuple(counted_shape(use, shape, ()))
+    else:
+        lengths = tuple(assumed.integers_or_declared(use, shape, "the shape", target))
     if is_fixed(*lengths):
         _check_size(lengths)
         return np.full(lengths, number)
@@ -340,10 +365,13 @@ def range_(use: Use, *ends: Any) -> Any:
 
 
 def _computed_range(use: Use, *ends: Any) -> Any:
-    (count,) = assumed.declared_shape(use, "the range")
     start, limit, delta = (np.reshape(end, ()) for end in ends)
     first, last, step = (F.astype(end, np.float64) for end in (start, limit, delta))
     number = np.maximum(np.ceil((last - first) / step), 0.0)
+    if use.importer.is_counting:
+        length = counted(use, F.astype(number, np.int64), None, 0, "elements")
+        return start + F.astype(F.arange(length), start.dtype) * delta
+    (count,) = assumed.declared_shape(use, "the range")
     use.require(np.equal(number, float(int(count))), f"the range must have {count} elements")
     return start + F.astype(np.arange(int(count)), start.dtype) * delta
 

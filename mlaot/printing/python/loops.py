@@ -141,9 +141,12 @@ def _free(name: str, known: set[str]) -> str:
 
 
 def lists_of(nest: Nest) -> set[str]:
-    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more."""
+    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more.
+
+    How many elements there are must be known to it.
+    """
     reads: dict[str, int] = {}
-    refused = set(nest.written_arrays)
+    refused = {*nest.written_arrays, *(a.name for a in nest.params if not names(a.size) <= {*nest.dims})}
     _count_reads(nest.body, 1, reads, refused)
     return {
         array.name
