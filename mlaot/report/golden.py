@@ -35,7 +35,7 @@ ROUNDINGS = 32  # epsilons of the largest element, in case NumPy's own error hap
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 CEILING = 2.0**-4  # the largest bound, as a share of the largest answer: of more nothing can be proven
 EVALUATIONS = 5  # of an entry, where answers cannot be compared, or others may tell more
-CHOOSING = MAX_OPERATIONS // 4  # operations that it may take to find out which call tells most
+CHOOSING = MAX_OPERATIONS // 16  # operations that it may take to find out which call tells most
 PLANTED = 64  # rows of each array of weights that are made wrong to find out
 MOST_MOVED = 1 << 24  # elements of a weight that is moved, as more would take too much memory
 

@@ -104,7 +104,7 @@ SELDOM static double golden_error(const Table *table, const char *isa, const Ent
         const double expected = table->answers[(*at)++], error = found > expected ? found - expected : expected - found;
         if (!(error <= bound)) {
             char text[200];
-            snprintf(text, sizeof text, "element %td%s: expected %.9g within %.2g, got %.9g; `mlaot bisect` finds out why",
+            snprintf(text, sizeof text, "element %td%s: expected %.9g within %.2g, got %.9g",
                      k, size > count ? " and others, added up with signs" : "", expected, bound, found);
             PyErr_Format(PyExc_RuntimeError, "selftest: %s of %s on %s: %s", port->name, entry->name, isa, text);
             return -1;

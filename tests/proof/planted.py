@@ -42,7 +42,7 @@ KINDS = ("element", "rows", "channel", "sign")
 def planted(weights: Mapping[str, Array], count: int, seed: int) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield wrong weights with what is wrong: of one array after the other, in ways of which each comes up."""
     rng = np.random.default_rng(seed)
-    names = [name for name, array in weights.items() if array.dtype.kind == "f" and np.any(array)]
+    names = [name for name, array in sorted(weights.items()) if array.dtype.kind == "f" and np.any(array)]
     order = [names[i] for i in rng.permutation(len(names))]
     for number in range(count if names else 0):
         name, kind = order[number % len(order)], KINDS[(number + number // len(order)) % len(KINDS)]
