@@ -322,9 +322,10 @@ def slot_text(slot: Slot) -> str:
 
 
 def golden_text(module: ExtensionModule, extents: Extents, dims: dict[str, str], call: Golden) -> str:
-    """Return a call whose answers are known: the values of the dims, and of each output a bound and some elements."""
+    """Return a call whose answers are known: values of the dims, how inputs are drawn, bounds and sums of outputs."""
     values = dict(zip(module.dims, call.dims, strict=True))
-    return repr((call.entry, tuple(values.get(name, 1) for name in extents.dims), call.outputs))
+    draws = tuple((draw.low, draw.width, draw.seed, draw.content) for draw in call.draws)
+    return repr((call.entry, tuple(values.get(name, 1) for name in extents.dims), draws, call.outputs))
 
 
 def weights_text(content: bytes | bytearray) -> str:

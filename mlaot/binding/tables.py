@@ -30,6 +30,7 @@ from mlaot.binding.weights import Vectorizers, Weights, vectorizers_of, weights_
 from mlaot.ir.dims import parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
+from mlaot.ir.ports import SUMS
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
@@ -150,7 +151,9 @@ def table(
         **state_fields(module),
         "golden": "GOLDEN",
         "golden_calls": len(module.golden),
-        "samples": max([1, *(len(output) - 1 for call in module.golden for output in call.outputs)]),
+        "sums": SUMS,
+        "draws": "DRAWS",
+        "contents": "CONTENTS",
         "answers": "ANSWERS",
         **weights_fields(weights),
         "prepare": numbers.get(PREPARE, -1),
@@ -336,13 +339,26 @@ def index_dtype_row(dtype: str) -> str:
 
 
 def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str, object]]:
-    """The golden calls: values of the dims, where their answers begin, and these as lines of C, an output each."""
-    rows, at = [], 0
+    """The golden calls: values of the dims, how inputs are drawn, where answers begin, and these as lines of C."""
+    rows, at, drawn, content = [], 0, 0, 0
     for call in module.golden:
         values = dict(zip(module.dims, call.dims, strict=True))
         lines = [line for output in call.outputs for line in textwrap.wrap(", ".join(map(repr, output)) + ",", 116)]
-        rows.append({"entry": call.entry, "dims": [values.get(name, 1) for name in dims], "at": at, "lines": lines})
+        draws, contents = [], b""
+        for draw in call.draws:
+            at_bytes = content + len(contents) if draw.content else -1
+            draws.append(f"{{{draw.low!r}, {draw.width!r}, {draw.seed}, {at_bytes}}}")
+            contents += draw.content
+        rows.append(
+            {
+                **{"entry": call.entry, "dims": [values.get(name, 1) for name in dims], "at": at, "lines": lines},
+                **{"draw": drawn, "draws": draws},
+                "contents": textwrap.wrap(", ".join(map(str, contents)) + ",", 116) if contents else [],
+            }
+        )
         at += sum(map(len, call.outputs))
+        drawn += len(draws)
+        content += len(contents)
     return rows
 
 

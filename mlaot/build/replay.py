@@ -47,7 +47,10 @@ def replay_file(name: str, library: Path, origin: str) -> dict[str, float]:
     if process.returncode:
         error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]
         what = f"{name}, {origin}, does not give the model's answers: {error[0]}"
-        raise MlaotError(f"{what}; if the model amplifies rounding, the key `unchecked` takes that as the reason")
+        raise MlaotError(
+            f"{what}; `mlaot bisect` shows where that begins; if the model amplifies rounding, give a `sample` of"
+            " inputs that it is made for, or that reason to the key `unchecked`"
+        )
     shares: dict[str, float] = json.loads(process.stdout)
     if shares:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())

@@ -23,7 +23,8 @@ CALL = {
     "entry": str,
     "dims": {str: int},
     "inputs": [list],
-    "outputs": [{"name": str, "bound": object, "elements": list}],
+    "draws": [list],
+    "outputs": [{"name": str, "bound": object, "sums": list, "largest": object}],
 }
 INFO = {"entries": {str: {"inputs": {str: str}, "outputs": {str: str}}}, "parameter_count": int}
 METADATA_SHAPE = {

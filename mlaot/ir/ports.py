@@ -1,4 +1,4 @@
-"""Inputs and outputs of a module's functions, and the numbers that golden vectors give to inputs."""
+"""Inputs and outputs of a module's functions, and what golden vectors give to inputs and keep of outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int | str, ...]
 LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more
-BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of numbers in -1..1 that the dtype holds exactly
+BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of numbers that the dtype holds exactly
+MANY = 64  # integers in a range of more are drawn as in pictures: three quarters are the first
+SUMS = 64  # signed sums that are kept of an output; of one with fewer elements these themselves
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,22 @@ class Port:
     room: str = ""
 
 
+@dataclass(frozen=True)
+class Draw:
+    """How a golden vector makes an input: numbers from ``low`` on, ``width`` wide, by a seed; or these bytes."""
+
+    low: float
+    width: float
+    seed: int = 0
+    content: bytes = b""
+
+
+def draw_of(dtype: str) -> Draw:
+    """Return how numbers of a dtype are drawn where nothing is known of them."""
+    kind = DTYPES[dtype].kind
+    return Draw(-1, 2) if kind == "f" else Draw(0, 2 if kind == "b" else 8)
+
+
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
     """Make a port from its entry in ``model.json``."""
     index_ranges = tuple(
@@ -55,24 +73,30 @@ def port_of(name: str, dtype: str, shape: list[int | str], default: float | None
     return Port(name, dtype, tuple(shape), default, ranges=index_ranges)
 
 
-def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
-    """Draw the elements of input ``number``: SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
+def numbers(port: Port, number: int, dims: Mapping[str, int], draw: Draw | None = None) -> Any:
+    """Make the elements of input ``number``: by SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
     if port.default is not None:
         return port.default
+    draw = draw or draw_of(port.dtype)
     dtype, shape = DTYPES[port.dtype], tuple(substitute(parse(extent), dims) for extent in port.shape)
     if prod(shape) > LARGEST:
         raise MlaotError(f"{port.name} has {prod(shape)} elements")
-    with np.errstate(over="ignore"):
-        z = np.arange(1, prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z += np.uint64(number << 32)
-        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
+    elements = np.frombuffer(draw.content, dtype.numpy) if draw.content else _drawn(port, number, shape, dims, draw)
+    elements = elements.reshape(shape)
+    if any(range_.outside(elements, dims).any() for range_ in port.ranges):
+        raise MlaotError(f"{port.name} takes no indices of these sizes")
+    return elements
+
+
+def _drawn(port: Port, number: int, shape: tuple[int, ...], dims: Mapping[str, int], draw: Draw) -> Any:
+    dtype, z = DTYPES[port.dtype], random_bits(number, prod(shape), draw.seed)
     if dtype.kind == "f":
         bits = BITS[port.dtype]
-        elements = (z >> np.uint64(64 - bits)).astype(np.float64) / 2 ** (bits - 1) - 1
+        elements = draw.low + draw.width * ((z >> np.uint64(64 - bits)).astype(np.float64) / 2**bits)
     else:
-        elements = z % np.uint64(2 if dtype.kind == "b" else 8)
+        drawn = z % np.uint64(int(draw.width))
+        drawn[(z >> np.uint64(62) != 0) & (draw.width > MANY)] = 0
+        elements = int(draw.low) + drawn.astype(np.int64)
     if port.vectorizers:  # terms that are there up to three times
         size = np.uint64(sum(vectorizer.size for vectorizer in port.vectorizers))
         elements = ((z >> np.uint64(32)) % np.uint64(4)) << np.uint64(32) | (z & np.uint64(0xFFFFFFFF)) % size
@@ -81,6 +105,31 @@ def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
     for range_ in port.ranges:
         count = min(substitute(range_.size, dims), most)
         range_.part(elements, dims)[...] = range_.part(z, dims) % np.uint64(count) if count > 0 else -1
-    if any(range_.outside(elements, dims).any() for range_ in port.ranges):
-        raise MlaotError(f"{port.name} takes no indices of these sizes")
     return elements
+
+
+def random_bits(number: int, count: int, seed: int = 0) -> Any:
+    """Return 64 bits for each of ``count`` elements of input ``number``."""
+    with np.errstate(over="ignore"):
+        z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z += np.uint64(number << 32 | seed << 48)
+        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return z ^ z >> np.uint64(31)
+
+
+def signed_sums(values: Any) -> Any:
+    """Add up every ``SUMS``-th element of an output, with signs that differ from the second one on.
+
+    So all elements count, and errors of rounding hardly add up. Integers wrap.
+    """
+    flat = np.asarray(values).ravel()
+    flat = flat.astype(np.float64) if flat.dtype.kind == "f" else flat.astype(np.int64)
+    count = min(SUMS, flat.size)
+    if not count:
+        return np.zeros(0)
+    signs = 1 - 2 * (random_bits(0, flat.size) & np.uint64(1)).astype(np.int64)
+    signs[:count] = 1
+    rows = np.zeros(-(-flat.size // count) * count, flat.dtype)
+    rows[: flat.size] = flat * signs
+    return rows.reshape(-1, count).sum(axis=0).astype(np.float64)

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from mlaot.errors import MlaotError
 from mlaot.ir import Dim
 from mlaot.ir.dims import largest, nominal, nonnegative, polynomial, terms
 from mlaot.ir.dims import most as most_of
 from mlaot.lower.program import Bind, Branch, Buffer, Loop, Param, Step, Steps, most_of_steps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+LARGEST = 1 << 47  # bytes of a value for nominal dims, more than machines can address; sums of offsets then fit 64 bits
 
 
 def plan(steps: Sequence[Step]) -> tuple[list[tuple[Buffer, Dim]], Dim]:
@@ -40,6 +43,9 @@ def pack(
     5.2). Sizes are compared by their ``nominal`` values.
     """
     sizes = {buffer: largest(buffer.bytes, most) for buffer in first}
+    for size in sizes.values():
+        if sum(abs(coefficient) * nominal(polynomial({m: 1})) for m, coefficient in terms(size).items()) > LARGEST:
+            raise MlaotError(f"a value inside takes {size} bytes, which no machine can address; make its axes shorter")
     order = sorted(first, key=lambda b: (-nominal(sizes[b]), first[b]))
     packing = _Packing([sizes[b] for b in order])
     alive = _LiveRanges()

@@ -9,6 +9,7 @@ from functools import cached_property
 from mlaot.ir.dims import Dim, largest, substitute
 from mlaot.ir.dims import names as dim_names
 from mlaot.ir.module import PREPARE, Generation
+from mlaot.ir.ports import Draw
 from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
@@ -87,15 +88,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Golden:
-    """The recorded results of an entry for inputs made from a seed (golden.py), with ``dims`` in the module's order.
+    """The recorded results of an entry for inputs made by ``draws`` (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each output its tolerance, then elements at even distances. ``drift``: how far half-precision
-    weights move the results from those of the declared weights, as a share of the largest.
+    ``outputs``: of each output its tolerance, then its elements or ``signed_sums`` of them. ``largest``: of each output
+    the largest element. ``drift``: how far half-precision weights move the results from those of the declared weights,
+    as a share of the largest.
     """
 
     entry: str
     dims: tuple[int, ...]
+    draws: tuple[Draw, ...]
     outputs: tuple[tuple[float, ...], ...]
+    largest: tuple[float, ...]
     drift: float = 0.0
 
 

@@ -56,9 +56,9 @@ def decode(text: bytes) -> str:
 
 def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
     """Read a tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return np.array(list(map(decode, tensor.string_data)), np.str_).reshape(tuple(tensor.dims))
     try:
+        if tensor.data_type == onnx.TensorProto.STRING:
+            return np.array(list(map(decode, tensor.string_data)), np.str_).reshape(tuple(tensor.dims))
         array = np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise MlaotError(f"the tensor {tensor.name!r} is damaged: {' '.join(str(error).split())}") from None

@@ -70,19 +70,27 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the largest error of each output of the golden ``calls``, relative to its largest expected element."""
-    from mlaot.ir.ports import numbers, port_of
+    """Return the largest error of each output of the golden ``calls``, relative to its largest expected element.
+
+    Errors of sums count by the root of how many elements are in them.
+    """
+    from mlaot.ir.ports import Draw, numbers, port_of, signed_sums
 
     rows = []
     for call in question["calls"]:
         ports = [port_of(*fields) for fields in call["inputs"]]
-        inputs = [numbers(port, n, call["dims"]) for n, port in enumerate(ports) if port.default is None]
+        draws = [Draw(low, width, seed, bytes.fromhex(content)) for low, width, seed, content in call["draws"]]
+        inputs = [
+            numbers(port, n, call["dims"], draw)
+            for n, (port, draw) in enumerate(zip(ports, draws, strict=True))
+            if port.default is None
+        ]
         results = getattr(module.Model(), call["entry"])(*inputs)
         for output, result in zip(call["outputs"], results if len(call["outputs"]) > 1 else [results], strict=True):
-            flat, expected = array(result).ravel().astype(float), np.asarray(output["elements"])
-            elements = flat[np.arange(expected.size) * flat.size // max(expected.size, 1)]
-            largest = np.abs(expected).max(initial=0)
-            error = np.abs(elements - expected).max(initial=0) / (largest if largest > 0 else 1)
+            sums, expected = signed_sums(array(result)), np.asarray(output["sums"])
+            added = -(-array(result).size // max(expected.size, 1))
+            largest = output["largest"] * added**0.5
+            error = np.abs(sums - expected).max(initial=0) / (largest if largest > 0 else 1)
             rows.append({"entry": call["entry"], "output": output["name"], "error": float(error)})
     return {"rows": rows}
 

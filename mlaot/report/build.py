@@ -15,8 +15,9 @@ from mlaot.ir.types import DTYPES
 from mlaot.lower.program import ExtensionModule, Program
 from mlaot.lower.text import program_text
 from mlaot.printing.file import LONG_KERNELS
-from mlaot.report.golden import compare_references, golden_vectors
+from mlaot.report.golden import golden_vectors
 from mlaot.report.metadata import graph_metadata
+from mlaot.report.references import compare_references
 from mlaot.report.rounding import narrow_weights_report, quantization_report
 from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import stage

@@ -1,41 +1,43 @@
 """Golden vectors: what a module's functions must return on any machine, computed by the oracle in float64.
 
-Inputs are generated from a seed, the same in Python and in C, and exact in their dtype. So a module carries only some
-elements of each output, and a bound on their errors. That bound is not measured on compiled code: it is a multiple of
-the error of the optimized graph when NumPy evaluates it in the model's own dtypes.
+Inputs are those of a sample, or generated from a seed, the same in Python and in C, and exact in their dtype. A module
+carries each output up to ``SUMS`` elements, of more as many sums of all, and a bound on their errors. That bound is not
+measured on compiled code: it is a multiple of the error of the optimized graph when NumPy evaluates it in the model's
+own dtypes, or of how far the model's answers move where inputs and weights move by one rounding, if that is more. Of
+several calls that one is taken whose answers tell most of the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mlaot.binding.extents import MEANS
 from mlaot.binding.methods import HIDDEN
 from mlaot.errors import MlaotError
-from mlaot.evaluate import evaluate, learn_dims
-from mlaot.frontend.trace.declaration import Reference
-from mlaot.ir import Dim, Graph, TupleType
-from mlaot.ir.dims import names, parse, substitute
-from mlaot.ir.module import SEEN, Module
-from mlaot.ir.ports import Port, numbers
+from mlaot.evaluate import evaluate
+from mlaot.ir import Graph
+from mlaot.ir.module import Module
+from mlaot.ir.ports import SUMS, Port, numbers, signed_sums
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule, Golden
-from mlaot.ops.base import conditions
-from mlaot.passes.frozen.quantize import split_sample
+from mlaot.ops.base import Array
 from mlaot.passes.training.entries import copy_into
-from mlaot.report.sizes import EQUAL, SINGLE, Sizes, fitting_sizes
+from mlaot.report.candidates import LIGHT, MAX_OPERATIONS, Draws, candidates, cost
+from mlaot.report.sizes import SINGLE, Sizes
 from mlaot.transforms.batch import draws
 
-SAMPLES = 32  # elements of an output that a golden vector keeps
-MARGIN = 16  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
-ROUNDINGS = 64  # epsilons of the largest element, in case NumPy's own error happens to be small
-MAX_OPERATIONS = 2_000_000_000  # operations of all calls: NumPy takes seconds for more, the smallest call must do
-TRIES = 100  # sizes of the dims whose inputs are made, of which an entry may refuse most
-EVALUATIONS = 5  # of an entry, with other sizes where answers cannot be compared
-ROUNDING_SHARE = 1e-2  # of the largest element: more than rounding in any dtype but float16 explains
+MARGIN = 8  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
+ROUNDINGS = 32  # epsilons of the largest element, in case NumPy's own error happens to be small
+EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+CEILING = 2.0**-4  # the largest bound, as a share of the largest answer: of more nothing can be proven
+EVALUATIONS = 5  # of an entry, where answers cannot be compared, or others may tell more
+CHOOSING = MAX_OPERATIONS // 16  # operations that it may take to find out which call tells most
+PLANTED = 64  # rows of each array of weights that are made wrong to find out
+MOST_MOVED = 1 << 24  # elements of a weight that is moved, as more would take too much memory
 
 
 def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[tuple[Golden, ...], str]:
@@ -54,107 +56,170 @@ def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[tuple[Gold
         # Gradients exist only after another call.
         if not graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:
             continue
-        made = _golden_call(entry, graph, module, lowered.dims)
+        made = _golden_calls(entry, graph, module, lowered.dims)
         if isinstance(made, str):
             reasons.append(f"{entry.name} {made}")
         else:
-            vectors.append(made)
+            vectors += made
     return tuple(vectors), "" if vectors else next(iter(reasons), "no function gives answers of its inputs alone")
 
 
-def _golden_call(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> Golden | str:
-    """Compute the entry's answers for some small values of its dims, or say why there are none."""
+@dataclass(frozen=True)
+class Answers:
+    """What a call gives: as declared, exactly, rounded, and where inputs and weights move by one rounding.
+
+    ``declared`` and ``exact`` differ where weights are stored in fewer bits. Of calls that take long the last is None.
+    """
+
+    declared: Mapping[str, Any]
+    exact: Mapping[str, Any]
+    rounded: Mapping[str, Any]
+    moved: Mapping[str, Any] | None
+
+
+def _golden_calls(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> list[Golden] | str:
+    """Compute the entry's answers for some values of its dims and inputs, or say why there are none."""
     if any(map(draws, graph.nodes())):
         return "draws random numbers"
     reason, evaluations, spent = "", 0, 0
+    found: list[tuple[Golden, Array]] = []
     refusal = _refusal_graph(entry, graph)
-    for sizes in _light_first(entry, _sizes(entry, graph, module, dims)):
+    for sizes, drawn in candidates(entry, graph, module, dims):
+        if found and found[0][0].dims != tuple(sizes[name] for name in dims):
+            continue
         try:
-            inputs = {port.name: numbers(port, number, sizes) for number, port in enumerate(entry.inputs)}
+            inputs = call_inputs(entry, sizes, drawn)
             if refusal and (refused := _refused(entry, evaluate(refusal, module.declared_slots | inputs, dims=sizes))):
                 reason = reason or f"refuses generated inputs: {refused}"
                 continue
-            evaluations, spent = evaluations + 1, spent + substitute(parse(entry.work), sizes)
-            exact = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
-            rounded = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, dims=sizes)
-            declared = exact
-            if (
-                module.narrow or module.grouped or module.quantized
-            ):  # the reference is the model with its rounded weights
-                exact = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, wide=True, dims=sizes)
+            operations = cost(entry, graph, sizes)
+            evaluations, spent = evaluations + 1, spent + operations
+            answers = _answers(entry, graph, module, inputs, sizes, moves=operations <= MAX_OPERATIONS)
         except (MlaotError, ValueError, IndexError) as error:  # the sizes of these dims do not fit
             reason = reason or ("" if dims else " ".join(str(error).split()))
         else:
-            refused = _refused(entry, exact) or _refused(entry, rounded)
-            reason = f"refuses generated inputs: {refused}" if refused else _unusable(entry, exact, rounded)
-            if not reason:
-                return _golden(entry, sizes, dims, declared, exact, rounded, quantized=bool(module.quantized))
+            refused = _refused(entry, answers.exact) or _refused(entry, answers.rounded)
+            unusable = f"refuses generated inputs: {refused}" if refused else _unusable(entry, answers)
+            if unusable:
+                reason = unusable
+            else:
+                made = _golden(entry, sizes, dims, drawn, answers, quantized=bool(module.quantized))
+                others = _wrong_weights(graph, module, EVALUATIONS * operations)
+                found.append((made, _shown(entry, graph, {**module.declared_slots, **inputs}, sizes, made, others)))
+                is_known = bool(found[0][1].size)  # else two are taken
+                if operations > LIGHT or entry.name in MEANS or (found[-1][1].all() if is_known else found[1:]):
+                    break
         if evaluations == EVALUATIONS or spent > MAX_OPERATIONS:
             break
+    if found:
+        return _most_telling(found)
     return reason or f"fits no sizes of {' and '.join(dims)} up to {SINGLE[-1]:,} that were tried; give a `sample`"
 
 
-def _golden(
+def _wrong_weights(graph: Graph, module: Module, operations: int) -> list[tuple[str, Array]] | None:
+    """List arrays of weights of which a row is wrong, as many as there is time to look for; None without weights."""
+    rng = np.random.default_rng(0)
+    named = {name: np.atleast_1d(array) for name, array in module.declared_slots.items() if name in graph.inputs}
+    floats = {name: array for name, array in named.items() if array.dtype.kind == "f" and np.any(array)}
+    if not floats:
+        return None
+    rows = min(PLANTED, CHOOSING // (operations * len(floats)))
+    return [(name, _negated(array, i)) for name, array in floats.items() for i in rng.permutation(len(array))[:rows]]
+
+
+def _negated(array: Array, row: int) -> Array:
+    """Return an array of which one row has the other sign."""
+    wrong = array.copy()
+    wrong[row] *= -1
+    return wrong
+
+
+def _shown(
     entry: Entry,
+    graph: Graph,
+    slots: Mapping[str, Any],
     sizes: Sizes,
-    dims: tuple[str, ...],
-    declared: Mapping[str, Any],
-    exact: Mapping[str, Any],
-    rounded: Mapping[str, Any],
-    *,
-    quantized: bool,
+    made: Golden,
+    others: Iterable[tuple[str, Array]] | None,
+) -> Array:
+    """Tell of each of some wrong weights whether the answers show it; of none, that nothing is left to show."""
+    if others is None:
+        return np.ones(1, bool)
+    shown: list[bool] = []
+    for name, wrong in others:
+        wrong = wrong.reshape(np.shape(slots[name]))
+        answers = evaluate(graph, {**slots, name: wrong}, wide=True, dims=sizes)
+        pairs = zip(entry.results, made.outputs, strict=True)
+        shown.append(any((np.abs(signed_sums(answers[port.name]) - sums) > b).any() for port, (b, *sums) in pairs))
+    return np.array(shown, bool)
+
+
+def _most_telling(found: Sequence[tuple[Golden, Array]]) -> list[Golden]:
+    """Return the call that shows most of what is wrong, then others as long as they show more; two of unknown ones."""
+    seen = np.zeros_like(found[0][1])
+    if not seen.size:
+        return [made for made, _ in found[:2]]
+    chosen: list[Golden] = []
+    while True:
+        made, shown = max(found, key=lambda pair: int((pair[1] & ~seen).sum()))
+        if chosen and not (shown & ~seen).any():
+            return chosen
+        chosen.append(made)
+        seen |= shown
+
+
+def call_inputs(entry: Entry, sizes: Sizes, drawn: Draws) -> dict[str, Any]:
+    """Return the inputs of a call by name."""
+    pairs = zip(entry.inputs, drawn, strict=True)
+    return {port.name: numbers(port, number, sizes, draw) for number, (port, draw) in enumerate(pairs)}
+
+
+def _answers(
+    entry: Entry, graph: Graph, module: Module, inputs: Mapping[str, Any], sizes: Sizes, *, moves: bool
+) -> Answers:
+    """Evaluate a call."""
+    exact = declared = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
+    rounded = evaluate(module.graphs[entry.name], {**module.slots, **inputs}, dims=sizes)
+    compiled, slots = graph, module.declared_slots
+    if module.narrow or module.grouped or module.quantized:  # the reference is the model with its rounded weights
+        compiled, slots = module.graphs[entry.name], module.slots
+        exact = evaluate(compiled, {**slots, **inputs}, wide=True, dims=sizes)
+    moved = evaluate(compiled, _moved(compiled, {**slots, **inputs}), wide=True, dims=sizes) if moves else None
+    return Answers(declared, exact, rounded, moved)
+
+
+def _moved(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a graph reads, each number moved by one rounding of its dtype up or down."""
+    rng = np.random.default_rng(0)
+    moved: dict[str, Any] = {}
+    for name in graph.inputs.keys() & arrays.keys():
+        moved[name] = array = np.asarray(arrays[name])
+    for name in sorted(moved):
+        array, dtype = moved[name], graph.inputs[name].type.dtype.name
+        if dtype in EPSILONS and array.size <= MOST_MOVED:
+            signs = rng.integers(0, 2, array.shape) * 2 - 1
+            moved[name] = array.astype(np.float64) * (1 + signs * (EPSILONS[dtype] / 2))
+    return moved
+
+
+def _golden(
+    entry: Entry, sizes: Sizes, dims: tuple[str, ...], drawn: Draws, answers: Answers, *, quantized: bool
 ) -> Golden:
     """Return the vector of the answers to a call."""
     # A number near the midpoint of two bytes may be rounded to either, which moves answers far less than quantization
     # does.
+    names = [port.name for port in entry.results]
     spare = {
-        p.name: 2 * _largest_difference(declared[p.name], exact[p.name]) if quantized else 0.0 for p in entry.results
+        name: 2 * _largest_difference(answers.declared[name], answers.exact[name]) if quantized else 0.0
+        for name in names
     }
-    outputs = tuple(_bound_and_elements(exact[p.name], rounded[p.name], p, spare[p.name]) for p in entry.results)
-    drift = max(_drift(declared[port.name], exact[port.name]) for port in entry.results)
-    return Golden(entry.name, tuple(sizes[name] for name in dims), outputs, drift)
-
-
-def _sizes(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> Iterator[Sizes]:
-    """Yield sizes of the dims to try: those of the sample, first with two of its rows, then small ones."""
-    equal = [dict.fromkeys(dims, size) for size in EQUAL]
-    if SEEN in dims:  # as many as there are tokens, which are not changed apart
-        yield from equal
-        return
-    arrays = {name: array for name, array in (module.sample or {}).items() if name in graph.inputs}
-    shapes = {name: (graph.inputs[name].type, array.shape) for name, array in arrays.items()}
-    sample = equal[0] | learn_dims({name: pair for name, pair in shapes.items() if pair[0].rank == len(pair[1])}, {})
-    rows = {str(port.shape[0]) for port in entry.inputs if port.shape}
-    few = sample | {name: min(sample[name], EQUAL[0]) for name in rows & sample.keys() if len(rows) == 1}
-    needed = dict.fromkeys((*conditions(graph), *conditions(module.graphs[entry.name])))
-    known = [condition for condition in needed if names(condition) <= sample.keys()]
-    filled = [d - 1 for d in _open_extents(graph) if names(d) <= sample.keys()]
-    tried: list[Sizes] = []
-    for wanted in ([*known, *filled], known):  # of values without elements little can be proven
-        for sizes in islice(fitting_sizes([few, sample, *equal], wanted), TRIES):
-            if sizes not in tried:
-                tried.append(sizes)
-                yield sizes
-
-
-def _open_extents(graph: Graph) -> list[Dim]:
-    """List the extents of a graph's values that have named dims."""
-    types = [
-        t for node in graph.nodes() for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))
-    ]
-    return list(dict.fromkeys(d for t in types for d in t.shape if names(d)))
-
-
-def _light_first(entry: Entry, candidates: Iterable[Sizes]) -> Iterator[Sizes]:
-    """Yield the sizes whose calls do not take long; if none is taken, those whose call is the shortest of the rest."""
-    work, heavy = parse(entry.work), list[tuple[int, Sizes]]()
-    for sizes in candidates:
-        if (operations := substitute(work, sizes)) <= MAX_OPERATIONS:
-            yield sizes
-        else:
-            heavy.append((operations, sizes))
-    if heavy:
-        yield min(heavy, key=lambda pair: pair[0])[1]
+    outputs = tuple(
+        (_bound(answers, port) + spare[port.name], *map(float, signed_sums(answers.exact[port.name])))
+        for port in entry.results
+    )
+    largest = tuple(_largest(answers.exact[name]) for name in names)
+    drift = max(_drift(answers.declared[name], answers.exact[name]) for name in names)
+    return Golden(entry.name, tuple(sizes[name] for name in dims), drawn, outputs, largest, drift)
 
 
 def _refusal_graph(entry: Entry, graph: Graph) -> Graph | None:
@@ -173,66 +238,21 @@ def _refused(entry: Entry, answers: Mapping[str, Any]) -> str:
     return entry.refusals[number - 1] if number else ""
 
 
-def _unusable(entry: Entry, exact: Mapping[str, Any], rounded: Mapping[str, Any]) -> str:
+def _unusable(entry: Entry, answers: Answers) -> str:
     """Return why answers cannot be compared, if so."""
-    if not any(np.size(exact[port.name]) for port in entry.results):
+    every = [found for found in (answers.exact, answers.rounded, answers.moved) if found is not None]
+    if not any(np.size(answers.exact[port.name]) for port in entry.results):
         return "gives nothing for generated inputs"
     for port in entry.results:
-        if not (np.isfinite(exact[port.name]).all() and np.isfinite(rounded[port.name]).all()):
+        exact, *others = (np.asarray(found[port.name]) for found in every)
+        if not all(np.isfinite(found).all() for found in (exact, *others)):
             return f"gives numbers that are not finite for generated inputs ({port.name})"
-        if DTYPES[port.dtype].kind != "f" and (exact[port.name] != rounded[port.name]).any():
-            return f"gives integers that a rounding decides ({port.name})"
+        if DTYPES[port.dtype].kind != "f":
+            if any((exact != other).any() for other in others):
+                return f"gives integers that a rounding decides ({port.name})"
+        elif (spread := _spread(answers, port.name)) > max(CEILING * _size(exact), _least_bound(exact, port)):
+            return f"amplifies rounding: {port.name} may be off by {100 * spread / _size(exact):.2g} % of its size"
     return ""
-
-
-def compare_references(
-    references: Mapping[str, Reference], module: Module, lowered: ExtensionModule, vectors: Iterable[Golden]
-) -> Iterator[str]:
-    """Yield a line for each reference of ``forward``: how far its answers are from the model's.
-
-    The inputs are the first rows of the sample, else those of the golden vectors. A reference may err, too, so it is an
-    error only if several of them disagree with the model.
-    """
-    entry = next(entry for entry in lowered.entries if entry.name == "forward")
-    graph = module.declared["forward"]
-    for vector in vectors:
-        if not references or vector.entry != "forward":
-            continue
-        sizes: dict[str, int] = {}
-        if module.sample is not None:
-            inputs = split_sample(module.sample, graph)[0]
-        else:
-            sizes = dict(zip(lowered.dims, vector.dims, strict=True))
-            inputs = {port.name: numbers(port, number, sizes) for number, port in enumerate(entry.inputs)}
-        ours = evaluate(graph, {**module.declared_slots, **inputs}, wide=True, dims=sizes)
-        errors: dict[str, float] = {}
-        for name, reference in references.items():
-            try:
-                theirs = reference(inputs)
-            except Exception as error:  # a reference may lack an op
-                yield f"{name} cannot compute it ({' '.join(str(error).split())[:120]})"
-                continue
-            errors[name] = max(_relative_error(ours[port.name], theirs[port.name]) for port in entry.results)
-            verdict = "another answer, off by" if errors[name] > ROUNDING_SHARE else "the same answer to"
-            yield f"{name} gives {verdict} {max(errors[name], 1e-9):.1g} of the largest element"
-        if len(errors) > 1 and min(errors.values()) > ROUNDING_SHARE:
-            raise MlaotError(f"{' and '.join(errors)} give other answers than the model has here: a bug in mlaot")
-
-
-def _relative_error(ours: Any, theirs: Any) -> float:
-    """Return the largest difference as a share of the largest element; of integers, the share that differ."""
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    if ours.shape != theirs.shape:
-        return float("inf")
-    if theirs.dtype.kind in "iub":
-        return float(np.mean(ours != theirs)) if ours.size else 0.0
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    with np.errstate(invalid="ignore"):
-        differences = np.where(same, 0.0, np.abs(ours - theirs))
-    finite = np.abs(theirs[np.isfinite(theirs)])
-    largest = max(finite.max(initial=0), np.finfo(float).tiny)
-    return float(np.nan_to_num(differences, nan=np.inf).max(initial=0) / largest)
 
 
 def _drift(declared: Any, exact: Any) -> float:
@@ -243,17 +263,34 @@ def _drift(declared: Any, exact: Any) -> float:
 
 def _largest_difference(array: Any, other: Any) -> float:
     """Return the largest difference of elements."""
-    return float(np.abs(np.asarray(array, np.float64) - np.asarray(other, np.float64)).max(initial=0))
+    return _largest(np.asarray(array, np.float64) - np.asarray(other, np.float64))
 
 
-def _bound_and_elements(exact: Any, rounded: Any, port: Port, spare: float) -> tuple[float, ...]:
-    """Return the bound of an output, then some of its elements."""
-    exact, rounded = np.asarray(exact, np.float64), np.asarray(rounded, np.float64)
-    bound = 0.0
-    if DTYPES[port.dtype].kind == "f":
-        epsilon = 2.0 ** -{"f64": 52, "f32": 23, "f16": 10, "bf16": 7}[port.dtype]
-        error, largest = np.abs(exact - rounded).max(initial=0), np.abs(exact).max(initial=0)
-        bound = float(MARGIN * error + ROUNDINGS * epsilon * largest) + spare
-    flat = exact.ravel()
-    count = min(SAMPLES, flat.size)
-    return bound, *(float(flat[i * flat.size // count]) for i in range(count))
+def _largest(array: Any) -> float:
+    """Return the largest element, of any sign."""
+    return float(np.abs(np.asarray(array, np.float64)).max(initial=0))
+
+
+def _bound(answers: Answers, port: Port) -> float:
+    """Return how far off the sums of an output may be."""
+    if port.dtype not in EPSILONS:
+        return 0.0
+    return _spread(answers, port.name) + _least_bound(answers.exact[port.name], port)
+
+
+def _spread(answers: Answers, name: str) -> float:
+    """Return how far off the sums of an output may be by what rounding does to it."""
+    sums = signed_sums(answers.exact[name])
+    error = _largest(signed_sums(answers.rounded[name]) - sums)
+    moved = 2 * error if answers.moved is None else _largest(signed_sums(answers.moved[name]) - sums)
+    return MARGIN * max(error, moved)
+
+
+def _least_bound(exact: Array, port: Port) -> float:
+    """Return how far off the sums of an output may be in any case."""
+    return ROUNDINGS * EPSILONS[port.dtype] * _size(exact)
+
+
+def _size(exact: Array) -> float:
+    """Return how large sums of an output may be, by its largest element: those that are added are of either sign."""
+    return float(np.sqrt(-(-np.size(exact) // SUMS))) * _largest(exact)

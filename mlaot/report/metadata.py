@@ -88,7 +88,7 @@ class Sizes(dict[str, int]):
 
 
 def golden_calls(module: ExtensionModule) -> Iterator[dict[str, Any]]:
-    """Yield the golden vectors with names: for each call its dims, its input ports, its answers."""
+    """Yield the golden vectors with names: each with dims, input ports, how these are drawn, and answers."""
     entries = {entry.name: entry for entry in module.entries}
     for call in module.golden:
         entry = entries[call.entry]
@@ -96,9 +96,10 @@ def golden_calls(module: ExtensionModule) -> Iterator[dict[str, Any]]:
             "entry": call.entry,
             "dims": dict(zip(module.dims, call.dims, strict=True)),
             "inputs": [port_fields(port) for port in entry.inputs],
+            "draws": [[draw.low, draw.width, draw.seed, draw.content.hex()] for draw in call.draws],
             "outputs": [
-                {"name": port.name, "bound": bound, "elements": elements}
-                for port, (bound, *elements) in zip(entry.results, call.outputs, strict=True)
+                {"name": port.name, "bound": bound, "sums": sums, "largest": largest}
+                for port, (bound, *sums), largest in zip(entry.results, call.outputs, call.largest, strict=True)
             ],
         }
 

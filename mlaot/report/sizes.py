@@ -16,10 +16,15 @@ SINGLE = (*EQUAL, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192
 
 
 def fitting_sizes(starts: Iterable[Mapping[str, int]], conditions: Sequence[Dim]) -> Iterator[Sizes]:
-    """Yield sizes that make no condition negative, each once: those next to each start, then others of one dim."""
+    """Yield sizes that make no condition negative, each once: those next to each start, then others of one dim.
+
+    Where all sizes of a start differ, so do those next to it, if they can.
+    """
     seen: list[Sizes] = []
     for start in starts:
         sizes = _mend(dict(start), conditions)
+        if sizes is not None and len(set(start.values())) == len(start):
+            sizes = _apart(sizes, conditions)
         if sizes is not None and sizes not in seen:
             seen.append(sizes)
             yield sizes
@@ -41,6 +46,16 @@ def _mend(sizes: Sizes, conditions: Sequence[Dim]) -> Sizes | None:
             return None
         sizes, broken = best, left
     return sizes
+
+
+def _apart(sizes: Sizes, conditions: Sequence[Dim]) -> Sizes:
+    """Lengthen dims that have the size of one before, as far as the conditions let them."""
+    found: Sizes = {}
+    for name, size in sizes.items():
+        free = [other for other in range(size, 2 * size + 2) if other not in found.values()]
+        fitting = (other for other in free if not _broken({**sizes, **found, name: other}, conditions))
+        found[name] = next(fitting, size)
+    return found
 
 
 def _others(sizes: Sizes, meant: Iterable[str]) -> Iterator[Sizes]:

@@ -15,7 +15,8 @@ from mlaot.errors import MlaotError
 
 Array = np.ndarray[Any, Any]
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
-METRICS = "BrayCurtis Canberra Chebyshev Euclidean Hamming Mahalanobis Manhattan Minkowski SEuclidean"
+DISTANCES = "BrayCurtis Canberra Chebyshev Euclidean Hamming Mahalanobis Manhattan Minkowski SEuclidean"
+METRICS = [f"{name}Distance{bits}" for name in DISTANCES.split() for bits in (32, 64)]
 # What fitted estimators hold besides the types that skops trusts of itself: data only, and functions of arrays.
 TRUSTED = {
     f"{module}.{name}"
@@ -37,9 +38,7 @@ TRUSTED = {
         "Matern PairwiseKernel Product RBF RationalQuadratic Sum WhiteKernel",
         "sklearn.impute._iterative": "IterativeImputer _ImputerTriplet",
         "sklearn.metrics._classification": "balanced_accuracy_score",
-        "sklearn.metrics._dist_metrics": " ".join(
-            f"{name}Distance{bits}" for name in METRICS.split() for bits in (32, 64)
-        ),
+        "sklearn.metrics._dist_metrics": " ".join(METRICS),
         "sklearn.metrics._scorer": "_CurveScorer _PassthroughScorer _Scorer",
         "sklearn.model_selection._split": "GroupKFold KFold ShuffleSplit StratifiedKFold StratifiedShuffleSplit",
         "sklearn.multiclass": "_ConstantPredictor",
@@ -114,10 +113,18 @@ class Points:
         self.data, self.sample_weight = state[0], state[12]
 
 
+class Metric:
+    """A distance, of which estimators tell the name: scikit-learn's own class crashes where its state is another."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
 STAND_INS = (
     ("sklearn.tree._tree", "Tree", Tree),
     ("sklearn.neighbors._kd_tree", "KDTree", Points),
     ("sklearn.neighbors._ball_tree", "BallTree", Points),
+    *(("sklearn.metrics._dist_metrics", name, Metric) for name in METRICS),
 )
 
 

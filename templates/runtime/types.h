@@ -131,8 +131,15 @@ typedef struct {
     ptrdiff_t offset, gradient_offset;             // bytes in the state; only parameters have a gradient
 } Slot;
 
-// A call whose answers are known: the values of the dims, and where among the answers its own begin.
-typedef struct { int entry; ptrdiff_t dim[DIMS]; int at; } Golden;
+// How an input of a call whose answers are known is made: numbers from low on by a seed; or where its bytes begin.
+typedef struct {
+    double low, width;
+    int seed;
+    ptrdiff_t content;  // -1: it is drawn
+} Draw;
+
+// A call whose answers are known: the values of the dims, where the draws of its inputs and where its answers begin.
+typedef struct { int entry; ptrdiff_t dim[DIMS]; int draw, at; } Golden;
 
 // What forward() and loss() do without arguments where set_input() keeps some.
 enum { NOT_HELD, FORWARD_HELD, LOSS_HELD };
@@ -211,7 +218,9 @@ typedef struct {
     int scalars, scalar_runs;      // of the source model
     ptrdiff_t scalars_at;          // where in the weights their table lies
     const Golden *golden;
-    int golden_calls, samples;  // elements of an output that are held against answers
+    int golden_calls, sums;  // of the elements of an output, which are held against answers
+    const Draw *draws;
+    const unsigned char *contents;
     const double *answers;      // of each output a bound, then elements at even distances
     const char *weights;        // constants, then the start of the state, then scalars; NULL where they lie in a file
     const char *weights_file, *weights_digest;  // its name, and the SHA-256 that it begins with

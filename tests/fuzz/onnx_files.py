@@ -11,19 +11,13 @@ traceback of ours, a file read outside of the folder, or a refusal that takes mo
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import resource
-import signal
 import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -31,8 +25,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mlaot.settings.options import Options
 
-SECONDS = 2.0
-MEMORY = 4 << 30
+from .children import in_child
+
 NUMBERS = (-1, -(2**31), -(2**63), 0, 1, 2**31 - 1, 2**31, 10**9, 2**62, 2**63 - 1)
 PATHS = (
     "../secret",
@@ -237,56 +231,21 @@ def damaged(number: int) -> bytes:
     return rng.choice(DAMAGES)(rng, rng.choice(sources()))
 
 
-def outcome(path: Path) -> str:
-    """Read a file and compile it up to C: ``model``, ``refused: ..``, or what is wrong."""
-    from mlaot.errors import MlaotError
+def compiled(path: Path) -> str:
+    """Read a file and compile it up to C."""
     from mlaot.files import program_files
     from mlaot.generate import compile_model
     from mlaot.onnx import load
 
-    outside: list[str] = []
-
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and ("secret" in arguments[0] or "passwd" in arguments[0]):
-            outside.append(arguments[0])
-
-    sys.addaudithook(listen)
-    try:
-        program_files(compile_model(load(path), "fuzz.nn", Options(isas=("base",))))
-        said = "model"
-    except MlaotError as error:
-        said = f"refused: {error}"
-    except MemoryError:
-        said = "out of memory"
-    except BaseException:
-        said = f"raised: {traceback.format_exc()}"
-    return f"read {outside[0]}" if outside else said
+    program_files(compile_model(load(path), "fuzz.nn", Options(isas=("base",))))
+    return "model"
 
 
 def run(number: int, folder: Path) -> tuple[str, float]:
     """The outcome of file ``number``, and its seconds."""
     path = folder / "model.onnx"
     path.write_bytes(damaged(number))
-    read, write = os.pipe()
-    begun = time.perf_counter()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        signal.setitimer(signal.ITIMER_REAL, 10 * SECONDS)  # its default action ends the process
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(write, outcome(path).encode()[-60000:])
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
-    _, status = os.waitpid(child, 0)
-    taken = time.perf_counter() - begun
-    if status:
-        said = f"died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit status {status}"
-    elif taken > SECONDS and said != "model":  # a whole one takes its time
-        said = f"took {taken:.1f} s: {said}"
-    return said, taken
+    return in_child(lambda: compiled(path))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

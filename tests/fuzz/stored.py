@@ -38,10 +38,13 @@ INFO: dict[str, Any] = {
     **{"entries": {"forward": {"inputs": TYPES, "outputs": {"out": "float32[batch]"}}}, "parameters": {}},
     **{"buffers": {}, "optimizer_state": {}, "bytes": {"constants": 64, "state": 0}},
 }
-CALL = {"entry": "forward", "dims": {"batch": 2}, "inputs": [["x", "f32", ["batch", 2], None, None]]}
+CALL = {
+    **{"entry": "forward", "dims": {"batch": 2}, "inputs": [["x", "f32", ["batch", 2], None, None]]},
+    "draws": [[-1.0, 2.0, 0, ""]],
+}
 GOOD: dict[str, Any] = {
     **{"info": INFO, "weights": {"sha256": "0" * 64, "bytes": 64}, "graph": "1" * 64, "mlaot": "1", "workspace": {}},
-    **{"golden": [CALL | {"outputs": [{"name": "out", "bound": 1e-6, "elements": [1.0]}]}]},
+    **{"golden": [CALL | {"outputs": [{"name": "out", "bound": 1e-6, "sums": [1.0], "largest": 1.0}]}]},
     **{"elements": {"float32": 2}, "ops": {"forward": {"add": 1}}},
 }
 COMPILER = CompilerInfo("gcc", "12", "gcc 12", "x86_64", {"CFLAGS": "-g"}, ["base"], {"digits.nn": {"nn": ("-O2",)}})

@@ -104,10 +104,12 @@ def test_damaged_trees(changes: dict[str, Any], message: str) -> None:
 
 
 def test_compiled_classes_have_stand_ins() -> None:
-    """While a file is read, and not afterwards."""
+    """While a file is read, and not afterwards; a metric of scikit-learn's own would crash here."""
+    import sklearn.metrics._dist_metrics
     import sklearn.tree._tree
 
     own = sklearn.tree._tree.Tree
     with as_data():
         assert sklearn.tree._tree.Tree is Tree
+        sklearn.metrics._dist_metrics.EuclideanDistance64().__setstate__({})
     assert sklearn.tree._tree.Tree is own
