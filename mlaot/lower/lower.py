@@ -132,7 +132,7 @@ def _lower_entry(
     entry = Entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), own, strings=model.labels.get((name, k), ())) for k, n in graph.outputs.items()),
+        tuple(_output(model, name, k, n.find(), own) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(_work(graph), own)),
         name == "accumulate",
@@ -185,8 +185,13 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    vectorizers = attrs.get("vectorizers", ())
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers)
+    vectorizers, made = attrs.get("vectorizers", ()), attrs.get("made")
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, made)
+
+
+def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr]) -> Port:
+    port = _port(name, node, own, strings=model.labels.get((entry, name), ()))
+    return replace(port, then=model.steps.get((entry, name)))
 
 
 def _work(graph: Graph) -> Dim:

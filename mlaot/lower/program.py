@@ -68,6 +68,11 @@ class Entry:
         """The outputs that a caller gets."""
         return self.outputs[: len(self.outputs) - bool(self.refusals)]
 
+    @property
+    def asked(self) -> tuple[Port, ...]:
+        """The inputs that a caller passes, which are the first."""
+        return tuple(port for port in self.inputs if port.made is None)
+
 
 @dataclass(frozen=True)
 class Golden:
