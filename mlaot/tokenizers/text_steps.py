@@ -122,7 +122,7 @@ def _concat(step: TextStep, one: Column, other: Column) -> Column:
     rank = max(len(one.shape), len(other.shape))
     shapes = [(1,) * (rank - len(column.shape)) + column.shape for column in (one, other)]
     if not all(a == b or 1 in (a, b) for a, b in zip(*shapes, strict=True)):
-        raise ValueError(f"{list(one.shape)} and {list(other.shape)} strings do not go together")
+        raise ValueError("expected arrays of strings that go together")
     shape = tuple(b if a == 1 else a for a, b in zip(*shapes, strict=True))
     values = []
     for place in range(math.prod(shape)):

@@ -91,7 +91,7 @@ def _table(pattern: str, whole: bool = False) -> Row:
     try:
         return patterns.longest(re2.parse(pattern), whole)
     except PatternError as error:
-        raise Unsupported(f"the pattern {pattern!r:.80} has {str(error)!r:.40}, which cannot be compiled") from None
+        raise Unsupported(f"the pattern {pattern!r:.80} has {error!s:.40}, which cannot be compiled") from None
 
 
 @operator("TfIdfVectorizer", since=9, labels=True)
