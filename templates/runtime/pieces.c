@@ -35,6 +35,7 @@ static inline TextBlock text_block(const char *block)
     TextBlock b = {.numbers = head, .text_count = head[TEXT_NUMBERS], .pattern_count = head[TEXT_NUMBERS + 1]};
     const TokenizerTable *next = (const TokenizerTable *)(const void *)(head + TEXT_NUMBERS + 2);
     b.text = tokenizer_table(block, &next, 1, NULL);
+    b.text = b.text == NULL ? "" : b.text;
     b.at = tokenizer_table(block, &next, 4, NULL);
     b.order = tokenizer_table(block, &next, 4, NULL);
     b.change_pages = tokenizer_table(block, &next, 2, NULL);

@@ -77,9 +77,10 @@ static bool text_at(const Making *m, int64_t place, Piece *text)
 // Add the place of a text.
 static bool add_text_place(const Making *m, Piece text, Buffer *places)
 {
-    int64_t place = place_of(m->known, text.at, text.bytes);
+    const char *at = text.bytes == 0 ? "" : text.at;  // a buffer without bytes lies nowhere
+    int64_t place = place_of(m->known, at, text.bytes);
     if (place == m->known->count) {
-        PyObject *key = PyBytes_FromStringAndSize(text.at, text.bytes);
+        PyObject *key = PyBytes_FromStringAndSize(at, text.bytes);
         place = key == NULL ? -1 : further_place(&m->call->further, key, m->known->count);
         release(key);
     }
