@@ -210,8 +210,8 @@ def comment(text: str) -> list[str]:
 
 def in_places(entry: Entry) -> Entry:
     """An entry whose strings are the places that they are in C, and whose texts are rows of terms."""
-    inputs = tuple(replace(port, strings=(), vectorizers=()) for port in entry.inputs)
-    return replace(entry, inputs=inputs, outputs=tuple(replace(port, strings=()) for port in entry.outputs))
+    inputs = tuple(replace(port, strings=(), vectorizers=(), made=None) for port in entry.inputs)
+    return replace(entry, inputs=inputs, outputs=tuple(replace(port, strings=(), then=None) for port in entry.outputs))
 
 
 def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:

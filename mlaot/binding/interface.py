@@ -120,7 +120,7 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
         "stateful": bool(module.slots),
         "attributes": attributes(module),
         "converts": any(port.converts for entry in module.entries for port in entry.inputs),
-        "takes_strings": any(port.strings or port.vectorizers for entry in module.entries for port in entry.inputs),
+        "takes_strings": any(port.is_text for entry in module.entries for port in entry.inputs),
         "fit": fit,
         "session": session(module),
         "generation": module.generation,

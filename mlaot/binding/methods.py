@@ -85,7 +85,7 @@ def gives_numbers(entry: Entry) -> bool:
 
 def is_scalar(entry: Entry) -> bool:
     """Whether an entry returns a Python number and nothing else."""
-    is_number = [port.shape for port in entry.results] == [()] and not entry.results[0].strings
+    is_number = [port.shape for port in entry.results] == [()] and not entry.results[0].is_text
     return gives_numbers(entry) and not entry.named and is_number
 
 
@@ -93,10 +93,10 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
     """The method of an entry; forward and loss also work on what set_input() stored."""
     held = verbs and entry.name in ("forward", "loss")
     takes_out = bool(entry.results) and not is_scalar(entry)
-    ports = ", ".join(plain_port(port) for port in entry.inputs)
-    typed = ", ".join(typed_port(port) for port in entry.inputs)
+    ports = ", ".join(plain_port(port) for port in entry.asked)
+    typed = ", ".join(typed_port(port) for port in entry.asked)
     result = result_type(entry)
-    optional = ", ".join(f"{port.name}=..." for port in entry.inputs) if held else ports
+    optional = ", ".join(f"{port.name}=..." for port in entry.asked) if held else ports
     lines = [f"def {entry.name}({typed}) -> {result}: ..."]
     if takes_out:
         typed = f"{typed}, *, " if typed else "*, "
@@ -104,9 +104,9 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
             f"def {entry.name}({typed}out: None = None) -> {result}: ...",
             f"def {entry.name}({typed}out: _Out) -> _Out: ...",
         ]
-    if held and entry.inputs:
+    if held and entry.asked:
         lines.append(f"def {entry.name}() -> {result}: ...")
-    ranges = [f"{line}." for port in entry.inputs for line in range_lines(port)]
+    ranges = [f"{line}." for port in entry.asked for line in range_lines(port)]
     types = entry_types(entry)
     lines[0] = lines[0].removesuffix(" ...")
     documented = (lines[0], f'    """{" ".join([f"{types}.", *ranges]) if ranges else types}"""', *lines[1:])
@@ -121,7 +121,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
 def entry_types(entry: Entry) -> str:
     """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
     inputs, outputs = (
-        ", ".join(f"{port.name}: {port_text(port)}" for port in ports) for ports in (entry.inputs, entry.results)
+        ", ".join(f"{port.name}: {port_text(port)}" for port in ports) for ports in (entry.asked, entry.results)
     )
     return f"{inputs} -> {outputs or None}".lstrip()
 
@@ -155,8 +155,8 @@ def dtype_text(dtype: str) -> str:
 
 def port_text(port: Port) -> str:
     """``float32[batch, 784]``, or ``str[batch]``."""
-    text = type_text(port.dtype, port.shape[:-1] if port.vectorizers else port.shape)
-    return text.replace(dtype_text(port.dtype), "str", 1) if port.strings or port.vectorizers else text
+    text = type_text(port.dtype, port.seen)
+    return text.replace(dtype_text(port.dtype), "str", 1) if port.is_text else text
 
 
 def type_text(dtype: str, shape: Shape) -> str:
@@ -189,8 +189,8 @@ def result_type(entry: Entry) -> str:
 
 def port_type(port: Port, entry: Entry) -> str:
     """What an entry returns of one output, in the stub."""
-    if port.strings:
-        return "list[" * len(port.shape) + "str" + "]" * len(port.shape)
+    if port.is_text:
+        return "list[" * len(port.seen) + "str" + "]" * len(port.seen)
     return "Array" if port.shape or not gives_numbers(entry) else number_type(port)
 
 

@@ -29,7 +29,7 @@ from mlaot.binding.state import (
     tensors_head,
 )
 from mlaot.binding.tables import describe, onnx_ports
-from mlaot.binding.weights import Vectorizers, vectorizers_of
+from mlaot.binding.weights import Vectorizers, steps_of, vectorizers_of
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
@@ -45,12 +45,14 @@ from mlaot.printing.python.spelling import index_text
 from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
+from mlaot.tokenizers.text_steps import TextStep
 from mlaot.tokenizers.vectorizer import Vectorizer
 
 FASTER = (FIT_BEGIN, FIT_STEP, FIT_END, READ_TEXTS)  # entries that only make others faster
 # The tables of characters that a packed tokenizer has itself.
 UNICODE = ("combining", "decompositions", "compositions")
-VECTORIZER = "mlaot.tokenizers.vectorizer"
+AUTOMATON = ("mlaot.tokenizers.automaton", "Automaton")
+VECTORIZER, TEXT_STEPS = "mlaot.tokenizers.vectorizer", "mlaot.tokenizers.text_steps"
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {
     "set_input": "_set_input",
@@ -127,6 +129,8 @@ def render_python(program: Program) -> str:
         **text_parts(module.generation),
         vectorizers=[list(map(vectorizer_text, port)) for port in vectorizers_of(module)],
         vectorizer_definitions=definitions([(VECTORIZER, name) for name in ("Vectorizer", "rows")], ()),
+        has_steps=bool(steps_of(module)),
+        step_definitions=definitions([AUTOMATON, *((TEXT_STEPS, name) for name in ("TextStep", "Column", "made"))], ()),
         kernels=kernels.texts,
         dims=tuple(dims.values()),
         named=dims,
@@ -210,10 +214,21 @@ def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
+    more += [f"{name}={step_text(step)}" for name, step in (("made", port.made), ("then", port.then)) if step]
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
     more += [f"room={written(parse(port.room))!r}"] if port.room else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
     return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"
+
+
+def step_text(step: TextStep) -> str:
+    """Return a step of texts, and those that it takes."""
+    of = tuple_text(step_text(of) if isinstance(of, TextStep) else repr(of) for of in step.of)
+    rows = tuple_text(
+        f"(_automaton_Automaton({a.width}, {a.first!r}, {a.pages}, {a.classes!r}, {a.table}), {starts})"
+        for a, starts in step.patterns
+    )
+    return f"_text_steps_TextStep({step.kind!r}, {of}, {step.texts}, {step.numbers}, {rows}, {step.dtype!r})"
 
 
 def range_text(range_: IndexRange) -> str:
@@ -307,7 +322,7 @@ def session_constants(module: ExtensionModule) -> dict[str, object]:
     assert isinstance(names, dict)
     (entry,) = (entry for entry in module.entries if entry.name == "forward")
     result: dict[str, object] = {}
-    for kind, ports in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
+    for kind, ports in (("INPUTS", entry.asked), ("OUTPUTS", entry.results)):
         result[f"_FILE_{kind}"] = tuple(names[port.name] for port in ports)
         result[f"_SESSION_{kind}"] = repr(onnx_ports(ports, names))
     return result

@@ -26,7 +26,7 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import Vectorizers, Weights, vectorizers_of, weights_parts
+from mlaot.binding.weights import Packed, Weights, alone, in_order, steps_of, vectorizers_of, weights_parts
 from mlaot.ir.dims import parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
@@ -35,6 +35,8 @@ from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, Condition, condition
+from mlaot.tokenizers.text_packing import KINDS
+from mlaot.tokenizers.text_steps import TextStep
 
 # What ONNX calls arrays of a dtype.
 ONNX_NAMES = {
@@ -55,8 +57,8 @@ def session(module: ExtensionModule) -> dict[str, object]:
     (entry,) = (entry for entry in module.entries if entry.name == "forward")
 
     return {
-        "ports": [{"name": c_text(names[port.name])} for port in (*entry.inputs, *entry.results)],
-        "inputs": "\n    ".join(c_lines(onnx_ports(entry.inputs, names))),
+        "ports": [{"name": c_text(names[port.name])} for port in (*entry.asked, *entry.results)],
+        "inputs": "\n    ".join(c_lines(onnx_ports(entry.asked, names))),
         "outputs": "\n    ".join(c_lines(onnx_ports(entry.results, names))),
     }
 
@@ -65,14 +67,13 @@ def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
     rows = []
     for port in ports:
-        shape = port.shape[:-1] if port.vectorizers else port.shape
-        rows.append({"name": names[port.name], "shape": list(shape), "type": f"tensor({onnx_name(port)})"})
+        rows.append({"name": names[port.name], "shape": list(port.seen), "type": f"tensor({onnx_name(port)})"})
     return json.dumps(rows)
 
 
 def onnx_name(port: Port) -> str:
     """ONNX's name of what callers see in a port."""
-    return "string" if port.strings or port.vectorizers else ONNX_NAMES[port.dtype]
+    return "string" if port.is_text else ONNX_NAMES[port.dtype]
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
@@ -194,8 +195,9 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_COUNTS": any(entry.counts for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
-        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module)),
+        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module) or steps_of(module)),
         "HAS_VECTORIZER": bool(vectorizers_of(module)),
+        "HAS_STEPS": bool(steps_of(module)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
@@ -374,12 +376,15 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
     """An entry for the template; C has no empty tables, hence the zeros."""
     solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
     bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
+    blocks_at = weights_parts(module)[-1]
     kernel = {"fit": "train_step"}.get(entry.name, f"{entry.name}_forward" if entry.split else entry.name)
     return {
         "name": entry.name,
-        "ports": port_rows(extents, entry, strings_of(module), weights_parts(module)[-1]) or ["{0}"],
+        "ports": port_rows(extents, entry, strings_of(module), blocks_at) or ["{0}"],
         "ranges": [range_row(extents, range_) for port in entry.inputs for range_ in port.ranges],
         "inputs": len(entry.inputs),
+        "steps": step_rows(entry, blocks_at),
+        **step_fields(module, entry),
         "outputs": len(entry.results),
         "refusals": [c_text(text) for text in entry.refusals],
         **counts_rows(extents, entry),
@@ -410,23 +415,76 @@ def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
 
 
 def port_rows(
-    extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], vectorizers_at: Mapping[Vectorizers, int]
+    extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], blocks_at: Mapping[Packed, int]
 ) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these; ``vectorizers_at``: where theirs lie."""
-    rows, at = [], 0
+    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where vectorizers lie."""
+    rows, at, steps = [], 0, step_places(entry)
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
-        rows.append(port_row(extents, port, texts_row(port, vectorizers_at) + ranges, strings))
+        rows.append(port_row(extents, port, texts_row(port, blocks_at) + steps.get(port.name, "") + ranges, strings))
         at += len(port.ranges)
     return rows
 
 
-def texts_row(port: Port, vectorizers_at: Mapping[Vectorizers, int]) -> str:
+def texts_row(port: Port, blocks_at: Mapping[Packed, int]) -> str:
     """The fields of a port of texts."""
     if not port.vectorizers:
         return ""
     size = sum(vectorizer.size for vectorizer in port.vectorizers)
-    return f", .has_texts = true, .texts_at = {vectorizers_at[port.vectorizers]}, .texts_size = {size}"
+    return f", .has_texts = true, .texts_at = {blocks_at[port.vectorizers]}, .texts_size = {size}"
+
+
+def steps_in(entry: Entry) -> tuple[list[TextStep], list[tuple[Port, list[TextStep]]]]:
+    """The steps that make inputs, each once and behind those that it takes; and of each output those that make it."""
+    before = dict.fromkeys(step for port in entry.inputs if port.made for step in in_order(port.made))
+    return list(before), [(port, in_order(port.then)) for port in entry.results if port.then]
+
+
+def step_places(entry: Entry) -> dict[str, str]:
+    """The fields of ports that say which steps make them."""
+    before, behind = steps_in(entry)
+    rows = {port.name: f", .step_end = {before.index(port.made) + 1}" for port in entry.inputs if port.made}
+    count = len(before)
+    for port, steps in behind:
+        assert port.then is not None, "bug in mlaot: an output that is not made"
+        end = count + len(steps)
+        rows[port.name] = f", .step_begin = {count}, .step_end = {end}, .columns = {port.then.columns}"
+        count = end
+    return rows
+
+
+def step_rows(entry: Entry, blocks_at: Mapping[Packed, int]) -> list[str]:
+    """The steps of an entry as C initialisers."""
+    before, behind = steps_in(entry)
+    ports = [port.name for port in (*entry.inputs, *entry.results)]
+    rows, begin = list[str](), 0
+    for port, steps in ((None, before), *behind):
+        for step in steps:
+            of = [
+                str(-1 - begin - steps.index(o))
+                if isinstance(o, TextStep)
+                else str(o if isinstance(o, int) else ports.index(o))
+                for o in step.of
+            ]
+            taken = (o for one in in_order(step) for o in one.of if isinstance(o, str))
+            named = (
+                len(entry.inputs) + [p.name for p in entry.results].index(port.name)
+                if port
+                else ports.index(next(taken, ports[0]))
+            )
+            dtype = c_dtype(step.dtype) if step.dtype else "I64"
+            columns = ", ".join([*of, "NO_COLUMN", "NO_COLUMN"][:2])
+            rows.append(f"{{{KINDS.index(step.kind)}, {dtype}, {{{columns}}}, {named}, {blocks_at[alone(step)]}}}")
+        begin += len(steps)
+    return rows
+
+
+def step_fields(module: ExtensionModule, entry: Entry) -> dict[str, object]:
+    """What an entry has to know of its steps."""
+    before, _ = steps_in(entry)
+    known = next((port.strings for port in entry.inputs if port.strings), ())
+    at = f"&STRINGS_{strings_of(module).index(known)}" if known else "NULL"
+    return {"has_steps": bool(steps_of(module)), "asked": len(entry.asked), "before": len(before), "known": at}
 
 
 def strings_of(module: ExtensionModule) -> list[tuple[str, ...]]:
@@ -479,7 +537,7 @@ def describe(module: ExtensionModule) -> dict[str, object]:
     info["dims"] = list(module.dims)
     info["entries"] = {
         entry.name: {
-            "inputs": {port.name: port_text(port) for port in entry.inputs},
+            "inputs": {port.name: port_text(port) for port in entry.asked},
             "outputs": {port.name: port_text(port) for port in entry.results},
         }
         for entry in module.entries

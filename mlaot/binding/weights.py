@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlaot.binding.state import scalar_runs
 from mlaot.lower.program import ExtensionModule
 from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.tokenizers.text_packing import pack_step
+from mlaot.tokenizers.text_steps import TextStep
 from mlaot.tokenizers.vectorizer import Vectorizer
 from mlaot.tokenizers.vectorizer_packing import pack_vectorizers
 
 Vectorizers = tuple[Vectorizer, ...]
+Packed = Vectorizers | TextStep  # what lies in a block
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
 # Unless settings say so, larger ones go into a file of their own.
@@ -47,9 +50,9 @@ def placed_weights(module: ExtensionModule) -> Weights:
     return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
 
 
-def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Vectorizers, int]]:
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Packed, int]]:
     """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
-    state, the scalar table, the tokenizer, and the vectorizers of each input that has some.
+    state, the scalar table, the tokenizer, the vectorizers of each input that has some, and what steps have to know.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
@@ -60,19 +63,37 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
     parts: list[bytes | bytearray] = []
     for part in (module.constants, initial, table, tokenizer):
         parts += [part, bytes(-len(part) % LINE)]
-    place, vectorizers_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Vectorizers, int]()
-    for vectorizers in vectorizers_of(module):
-        part = pack_vectorizers(vectorizers)
+    place, blocks_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Packed, int]()
+    packed: dict[Packed, bytes] = {vectorizers: pack_vectorizers(vectorizers) for vectorizers in vectorizers_of(module)}
+    packed |= {step: pack_step(step) for step in dict.fromkeys(map(alone, steps_of(module)))}
+    for block, part in packed.items():
         parts += [part, bytes(-len(part) % LINE)]
-        vectorizers_at[vectorizers] = place
+        blocks_at[block] = place
         place += whole_lines(len(part))
-    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at, vectorizers_at
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at, blocks_at
 
 
 def vectorizers_of(module: ExtensionModule) -> list[Vectorizers]:
     """The vectorizers of inputs."""
     ports = [port for entry in module.entries for port in entry.inputs]
     return list(dict.fromkeys(port.vectorizers for port in ports if port.vectorizers))
+
+
+def steps_of(module: ExtensionModule) -> list[TextStep]:
+    """The steps of inputs and outputs."""
+    ports = [port for entry in module.entries for port in (*entry.inputs, *entry.results)]
+    return [step for port in ports for whole in (port.made, port.then) if whole for step in in_order(whole)]
+
+
+def in_order(step: TextStep) -> list[TextStep]:
+    """A step behind those that it takes, each once."""
+    before = [inner for of in step.of if isinstance(of, TextStep) for inner in in_order(of)]
+    return list(dict.fromkeys([*before, step]))
+
+
+def alone(step: TextStep) -> TextStep:
+    """A step without those that it takes, which tells it from others that have to know the same."""
+    return replace(step, of=())
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:

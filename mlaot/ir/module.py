@@ -15,6 +15,7 @@ from mlaot.ir.graph import Graph
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DType
 from mlaot.settings.options import DEFAULTS, Options
+from mlaot.tokenizers.text_steps import TextStep
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Module:
     entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
     those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
     than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each. ``adapters``: the parameters that
-    are trained where the others are constants. ``labels``: by entry and output, the strings whose places it holds.
+    are trained where the others are constants. ``labels``: by entry and output, the strings whose places it holds, and
+    ``steps``: what makes strings of its numbers.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Module:
     generation: Generation | None = None
     adapters: frozenset[str] = frozenset()
     labels: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    steps: Mapping[tuple[str, str], TextStep] = field(default_factory=dict)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
         """Return the names of the parameters that are this array, bit for bit, and stay so."""

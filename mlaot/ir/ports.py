@@ -15,6 +15,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 if TYPE_CHECKING:
+    from mlaot.tokenizers.text_steps import TextStep
     from mlaot.tokenizers.vectorizer import Vectorizer
 
 Shape = tuple[int | str, ...]
@@ -32,8 +33,9 @@ class Port:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
-    of rows of their terms. ``room``: how many elements an output may have at most whose shape a
-    call counts, the text of an expression; else empty.
+    of rows of their terms. ``made``: what makes an input, which callers do not pass, of those that they do. ``then``:
+    what makes an output's strings of its numbers; if it takes several columns, these lie along a last axis. ``room``:
+    how many elements an output may have at most whose shape a call counts, the text of an expression; else empty.
     """
 
     name: str
@@ -45,7 +47,19 @@ class Port:
     strings: tuple[str, ...] = ()
     further: bool = False
     vectorizers: tuple[Vectorizer, ...] = ()
+    made: TextStep | None = None
+    then: TextStep | None = None
     room: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether callers see strings."""
+        return bool(self.strings or self.vectorizers or self.then)
+
+    @property
+    def seen(self) -> Shape:
+        """The shape that callers see."""
+        return self.shape[:-1] if self.vectorizers or (self.then is not None and self.then.columns > 1) else self.shape
 
 
 @dataclass(frozen=True)

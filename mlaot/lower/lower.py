@@ -165,7 +165,7 @@ def _lower_entry(
     entry = Entry(
         name,
         tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
-        tuple(_port(k, n.find(), own, (), model.labels.get((name, k), ()), most) for k, n in graph.outputs.items()),
+        tuple(_output(model, name, k, n.find(), own, most) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(largest(_work(graph), most), own)),
         name == "accumulate",
@@ -222,8 +222,15 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    vectorizers = attrs.get("vectorizers", ())
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, room)
+    vectorizers, made = attrs.get("vectorizers", ()), attrs.get("made")
+    return Port(
+        name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, made, room=room
+    )
+
+
+def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr], most: Mapping[str, Dim]) -> Port:
+    port = _port(name, node, own, (), model.labels.get((entry, name), ()), most)
+    return replace(port, then=model.steps.get((entry, name)))
 
 
 def _texts(extents: Iterable[Dim], own: Mapping[str, Expr]) -> tuple[str, ...]:

@@ -85,6 +85,11 @@ class Entry:
         """The names of the dims that it counts."""
         return frozenset(count.dim for count in self.counts)
 
+    @property
+    def asked(self) -> tuple[Port, ...]:
+        """The inputs that a caller passes, which are the first."""
+        return tuple(port for port in self.inputs if port.made is None)
+
 
 @dataclass(frozen=True)
 class Golden:

@@ -33,6 +33,7 @@ from mlaot.onnx.values import Computed, Unsupported, numpy_dtype
 from mlaot.printing.file import kernels_file
 from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.settings.options import Options
+from mlaot.tokenizers.text_steps import Column, TextStep, made
 from mlaot.tune import machines_here
 
 Array = np.ndarray[Any, Any]
@@ -88,7 +89,9 @@ class CompiledModel:
         self.module, self.ports = program.module, [ports[info.name] for info in graph.output]
         (self.entry,) = (p.entry for p in program.procedures if p.entry.name == "forward")
         self.extents = Extents(self.module)
-        self.count = next((len(port.strings) for port in self.entry.inputs if port.strings), 0)  # of known strings
+        tables = (port.strings for port in (*self.entry.inputs, *self.entry.outputs) if port.further or port.then)
+        self.known = next(tables, ())
+        self.count = len(self.known)
         folder = Path(tempfile.mkdtemp(prefix="mlaot-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         command, isa = compiler(program.module.words)
@@ -102,10 +105,22 @@ class CompiledModel:
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         """Return the outputs for ``inputs``, which are only read."""
-        if len(inputs) != len(self.entry.inputs):
-            raise ValueError(f"expected {len(self.entry.inputs)} inputs, got {len(inputs)}")
-        known: dict[str, int] = {}
-        arrays = [self._checked(port, np.asarray(x), known) for port, x in zip(self.entry.inputs, inputs, strict=True)]
+        asked = self.entry.asked
+        if len(inputs) != len(asked):
+            raise ValueError(f"expected {len(asked)} inputs, got {len(inputs)}")
+        known = {text: place for place, text in enumerate(self.known)}
+        arrays = [self._checked(port, np.asarray(x), known) for port, x in zip(asked, inputs, strict=True)]
+        given = {port.name: array for port, array in zip(asked, arrays, strict=True)}
+        makers: dict[TextStep, Column] = {}
+        texts = [*known]
+
+        def column_of(of: str | int, numbers: bool) -> Column:
+            return _column(given[str(of)], None if numbers else texts)
+
+        for port in self.entry.inputs[len(asked) :]:
+            assert port.made is not None, "bug in mlaot: an input that nobody gives"
+            column = made(port.made, column_of, makers)
+            arrays.append(_array(column, None if port.strings else DTYPES[port.dtype].numpy, known))
         sizes = self._sizes(arrays)
         for bound in self.extents.bounds(self.entry):
             extent = self.extents.all[bound.extent]
@@ -130,6 +145,9 @@ class CompiledModel:
         found = settle(self.entry, outputs, sizes)
         if self.entry.refusals and (refused := int(outputs[-1])):
             raise ValueError(self.entry.refusals[refused - 1])
+        for port in self.entry.outputs:
+            if port.then is not None:
+                found[port.name] = _made_of(port.then, found[port.name], known)
         further = list(known)[self.count :]
         results = {port.name: self._result(port, found[port.name], further) for port in self.entry.outputs}
         return tuple(_outputs(port, results) for port in self.ports)
@@ -228,12 +246,34 @@ def _flatten(values: Sequence[Any]) -> list[Any]:
 
 def _places(port: Port, array: Array, known: dict[str, int]) -> Array:
     """Return the places of strings; those that are not known get further ones, which all inputs of a call share."""
-    if not known:
-        known.update((text, place) for place, text in enumerate(port.strings))
     texts = array.ravel().tolist()
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{port.name}: expected strings, got {next(t for t in texts if not isinstance(t, str))!r:.40}")
     return np.array([known.setdefault(text, len(known)) for text in texts], np.int64).reshape(array.shape)
+
+
+def _column(array: Array, texts: Sequence[str] | None) -> Column:
+    """Return an array as steps take it; ``texts``: those whose places it has."""
+    values = array.ravel().tolist()
+    if texts is not None:
+        values = [texts[place].encode(errors="surrogatepass") for place in values]
+    return Column(array.shape, values)
+
+
+def _array(column: Column, dtype: str | None, known: dict[str, int]) -> Array:
+    """Return what a step has made as an array of numbers, or of places, which further strings get."""
+    values = column.values
+    if dtype is None:
+        texts = [value.decode(errors="surrogatepass") for value in values]
+        values = [known.setdefault(text, len(known)) for text in texts]
+    return np.array(values, dtype or np.int64).reshape(column.shape)
+
+
+def _made_of(step: TextStep, array: Array, known: dict[str, int]) -> Array:
+    """Return the places of strings that are made of an output."""
+    texts, parts = [*known], [array] if step.columns == 1 else [array[..., i] for i in range(step.columns)]
+    column = made(step, lambda i, numbers: _column(parts[int(i)], None if numbers else texts), {})
+    return _array(column, None, known)
 
 
 def _outputs(port: Any, arrays: dict[str, Array]) -> Any:

@@ -26,17 +26,30 @@ from mlaot.frontend.trace.tensor import Held, Tensor
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import assign, dim, names, substitute
 from mlaot.ir.types import i64
-from mlaot.onnx import deciding
+from mlaot.onnx import columns, deciding
 from mlaot.onnx.codes import as_coded, carrier, codes_of, from_ml_dtype, to_ml_dtype
 from mlaot.onnx.files import read
 from mlaot.onnx.importer import Importer
 from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
-from mlaot.onnx.values import Computed, Maps, Refined, Strings, Unsupported, as_traced, lift, numpy_dtype
+from mlaot.onnx.values import (
+    Computed,
+    MadeStrings,
+    Maps,
+    Refined,
+    Source,
+    Strings,
+    Unsupported,
+    as_traced,
+    lift,
+    numpy_dtype,
+)
 from mlaot.settings import AtMost, ModelSettings, Settings, Size
+from mlaot.tokenizers.text_steps import TextStep
 
 STRING = onnx.TensorProto.STRING
+StepsOf = dict[tuple[str, str], TextStep]  # what makes strings of outputs, by entry and name
 TAKEN = ("loss", "lr", "out", "self")
 REFUSED = "refused_"
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
@@ -220,6 +233,7 @@ def _import_model(
     importer, graph = prepare_importer(model, dims, meant=meant, known=texts), Graph("model")
     importer.is_counting = is_counting
     labels: LabelsOf = {}
+    steps: StepsOf = {}
     held: dict[str, Held] = {}
     with tracing(Trace(graph, held=held)):
         importer.weights |= importer.ports
@@ -236,7 +250,7 @@ def _import_model(
         check_refused(importer)
         results: list[tuple[str, str]] = []
         for info, value in zip(model.graph.output, outputs, strict=True):
-            port = _result(graph, results, labels, info.name, value)
+            port = _result(importer, graph, results, labels, steps, info.name, value)
             if ports is not None:
                 ports[info.name] = port
         if not graph.outputs:
@@ -252,6 +266,7 @@ def _import_model(
         refusals=tuple(message for _, message in importer.conditions),
         file_names=dict([*arguments, *results]),
         labels=labels,
+        steps=steps,
     )
 
 
@@ -308,20 +323,34 @@ def _argument(
     type_ = input_type(importer, name, proto, shape)
     if element_type(proto).tensor_type.elem_type == STRING:
         index = Tensor(graph.input(port_name(name), type_, strings=importer.known, further=True))
-        return Strings(index, np.array(importer.known, object), is_open=True)
+        source = Source(port_name(name), type_.shape)
+        return Strings(index, np.array(importer.known, object), is_open=True, source=source)
     return as_coded(Tensor(graph.input(port_name(name), type_)), element_type(proto).tensor_type.elem_type)
 
 
-def _result(graph: Graph, results: list[tuple[str, str]], labels: LabelsOf, name: str, value: Any) -> Any:
+def _result(
+    importer: Importer,
+    graph: Graph,
+    results: list[tuple[str, str]],
+    labels: LabelsOf,
+    steps: StepsOf,
+    name: str,
+    value: Any,
+) -> Any:
     """Make a value an output; return its port, or those of a sequence."""
     if value is None:
         return None
     if isinstance(value, list):
-        return [_result(graph, results, labels, f"{name}_{i}", element) for i, element in enumerate(value)]
+        every = enumerate(value)
+        return [_result(importer, graph, results, labels, steps, f"{name}_{i}", one) for i, one in every]
     port = port_name(name)
     if port in graph.outputs:
         raise MlaotError(f"two outputs are called {port!r}; rename one of them")
-    if is_text(value):
+    if isinstance(value, MadeStrings):
+        labels["forward", port] = importer.known
+        steps["forward", port] = value.step
+        value = columns.stacked(importer.known, value)
+    elif is_text(value):
         table = value.table if isinstance(value, Strings) else dict.fromkeys(table_of(value))
         labels["forward", port] = tuple(map(str, table)) or ("",)
         value = F.astype(as_traced(places_in(labels["forward", port], value)), np.int64)

@@ -44,6 +44,7 @@ from mlaot.onnx.registry import Function, Operator, find, parameters
 from mlaot.onnx.texts import is_text, text_function
 from mlaot.onnx.values import (
     Coded,
+    MadeStrings,
     Maps,
     Refined,
     Strings,
@@ -55,6 +56,7 @@ from mlaot.onnx.values import (
     is_symbolic,
     lift,
 )
+from mlaot.tokenizers.text_steps import TextStep
 
 Env = MutableMapping[str, Any]
 MULTIPLES = range(2, 65)  # of what an open dim is tried to be one
@@ -123,6 +125,10 @@ class Use:
         """Return what the file says of output ``i``, if it does."""
         return self.importer.types.get(self.node.output[i]) if self.has(i) else None
 
+    def declared_strings(self, i: int = 0) -> tuple[Dim, ...] | None:
+        """Return the shape that the file gives of strings, output ``i``, if it does."""
+        return self.importer.string_shapes.get(self.node.output[i]) if self.has(i) else None
+
     def require(self, condition: Any, message: str) -> None:
         """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed.
 
@@ -188,6 +194,7 @@ class Importer:
         self.opsets = {domain_of(o): o.version for o in model.opset_import}
         self.functions = {(domain_of(f), f.name, f.overload): f for f in model.functions}
         self.types: dict[str, Type] = {}
+        self.string_shapes: dict[str, tuple[Dim, ...]] = {}
         self.pinned = pinned
         self.meant = meant
         self.most = most
@@ -212,7 +219,23 @@ class Importer:
 
     def declare(self, infos: Iterable[onnx.ValueInfoProto]) -> None:
         """Note the types that the file gives."""
+        infos = list(infos)
+        for info in infos:
+            kind = info.type.tensor_type
+            if kind.elem_type == onnx.TensorProto.STRING and kind.HasField("shape"):
+                extents = (self.extent(info.name, i, d) for i, d in enumerate(kind.shape.dim))
+                self.string_shapes[info.name] = tuple(extents)
         self.types |= {info.name: type_ for info in infos if (type_ := self.type_of(info)) is not None}
+
+    def made_input(self, name: str, step: TextStep, type_: Type, strings: bool) -> Tensor:
+        """Return an input that callers do not pass: a step makes it of those that they do."""
+        name = f"{identifier(name)}_made"
+        while name in self.ports:
+            name += "_"
+        self.ports.add(name)
+        notes = {"strings": self.known, "further": True} if strings else {}
+        with tracing(needed().root):
+            return Tensor(needed().graph.input(name, type_, made=step, **notes))
 
     def declare_backwards(self, graph: onnx.GraphProto) -> None:
         """Note the shapes of what goes through operators that keep them, by those of their outputs."""
@@ -364,7 +387,7 @@ class Importer:
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
     """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
-    chosen = any(isinstance(value, Strings | Maps) for value in inputs)
+    chosen = any(isinstance(value, Strings | MadeStrings | Maps) for value in inputs)
     if node.op_type in MOVES:  # known texts at computed places
         is_computed = any(is_traced(value) or is_symbolic(value) for value in inputs)
         chosen = chosen or (is_computed and any(map(is_text, inputs)))

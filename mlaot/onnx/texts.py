@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 
+from mlaot.frontend.numpy.creation import arange
 from mlaot.frontend.numpy.indexing import take
+from mlaot.ir.dims import product
 from mlaot.onnx.codes import MOVES, SHAPES
 from mlaot.onnx.protos import all_nodes, attribute_value, constant, inner_graphs
-from mlaot.onnx.values import Array, Maps, Refined, Strings, Unsupported, constant_value
+from mlaot.onnx.values import Array, MadeStrings, Maps, Refined, Source, Strings, Unsupported, constant_value
 
 ALONE = ("value_string", "default_string")  # attributes that are one text to compute with, and no setting
+IN_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")  # operators that change the shape at most
+MADE = "it takes strings that are made of what the model computes; only callers can get these"
 FILLING = ("Pad", "Trilu")  # operators that move values, and put zeros between them
 
 
@@ -52,7 +57,7 @@ def _of_attribute(attribute: onnx.AttributeProto) -> list[str]:
 
 def is_text(value: Any) -> bool:
     """Tell whether a value holds texts, known or chosen when the model runs."""
-    if isinstance(value, Strings):
+    if isinstance(value, Strings | MadeStrings):
         return True
     array = constant_value(value)
     return array is not None and array.dtype.kind == "U"
@@ -60,6 +65,8 @@ def is_text(value: Any) -> bool:
 
 def table_of(value: Any) -> list[str]:
     """Return the texts that a value chooses from, or all that it holds."""
+    if isinstance(value, MadeStrings):
+        raise Unsupported(MADE)
     return [str(text) for text in np.ravel(value.table if isinstance(value, Strings) else np.asarray(value))]
 
 
@@ -102,6 +109,8 @@ def as_strings(table: Sequence[str], index: Any, values: Sequence[Any]) -> Strin
 
 def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
     """Return the function of an operator of texts that are chosen when the model runs: it computes with places."""
+    if any(isinstance(value, MadeStrings) for value in inputs):
+        raise Unsupported(MADE)
     is_own = node.domain not in ("", "ai.onnx")
     places = () if is_own or node.op_type in FILLING else MOVES.get(node.op_type, ())
     moves = places != ()
@@ -122,8 +131,29 @@ def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Se
         result = use.call(function, *[places_in(table, value) if is_text(value) else value for value in operands])
         if not moves:
             return result
+        moved = moved_source(use, function, operands, texts[0]) if len(texts) == 1 else None
         if isinstance(result, tuple):
-            return tuple(as_strings(table, each, texts) for each in result)
-        return as_strings(table, result, texts)
+            sources: Sequence[Source | None] = moved or [None] * len(result)
+            pairs = zip(result, sources, strict=True)
+            return tuple(replace(as_strings(table, each, texts), source=source) for each, source in pairs)
+        return replace(as_strings(table, result, texts), source=moved[0] if moved else None)
 
     return run
+
+
+def moved_source(use: Any, function: Callable[..., Any], operands: Sequence[Any], text: Any) -> list[Source] | None:
+    """Return where texts come from behind an operator that moves them."""
+    source = text.source if isinstance(text, Strings) else None
+    if source is None:
+        return None
+    if use.op in IN_ORDER and source.at is None:
+        return [source]
+    at = use.call(function, *[positions(text) if value is text else value for value in operands])
+    return [replace(source, at=each) for each in (at if isinstance(at, tuple) else (at,))]
+
+
+def positions(value: Strings) -> Any:
+    """Return which element of their source each string is."""
+    source = value.source
+    assert source is not None, "bug in mlaot: strings without a source"
+    return arange(product(source.shape)).reshape(value.shape) if source.at is None else source.at

@@ -7,6 +7,7 @@
   ``ml_dtypes``.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
 * ``Strings``, ``Maps``: labels that are chosen when the model runs, and maps of labels to numbers.
+* ``MadeStrings``: strings that are made of such labels or of numbers, which a model gives and cannot look at.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mlaot.frontend.trace.tensor import Parameter, Tensor
 from mlaot.ir import Dim, DType, Node
 from mlaot.ir.dims import Expr, nonnegative
 from mlaot.ir.types import BY_NUMPY, bf16
+from mlaot.tokenizers.text_steps import TextStep
 
 Array = np.ndarray[Any, Any]
 
@@ -74,15 +76,29 @@ class Coded:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The strings that others were chosen from: an input of callers by its name, or what a step makes; their shape.
+
+    ``at``: which element of them, in order, each is; None: they are these, in their order.
+    """
+
+    of: TextStep | str
+    shape: tuple[Dim, ...]
+    at: Any = None
+
+
+@dataclass(frozen=True)
 class Strings:
     """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is.
 
     ``is_open``: a text may be none of these, as callers may pass it: then it has a place of its own behind the last.
+    ``source``: where they come from, if that is one column.
     """
 
     index: Any
     table: Array
     is_open: bool = False
+    source: Source | None = None
     dtype = "str"
 
     @property
@@ -92,6 +108,20 @@ class Strings:
     @property
     def ndim(self) -> int:
         return int(self.index.ndim)
+
+
+@dataclass(frozen=True)
+class MadeStrings:
+    """Strings that ``step`` makes of columns of an output, ``operands``, when the model has computed these."""
+
+    step: TextStep
+    operands: tuple[Any, ...]
+    shape: tuple[Dim, ...]
+    dtype = "str"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
 
 
 @dataclass(frozen=True)

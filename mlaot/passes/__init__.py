@@ -173,6 +173,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
         generation=traced.generation,
         adapters=frozenset(traced.parameters) if traced.constants else frozenset(),
         labels=traced.labels,
+        steps=traced.steps,
     )
     if sample is not None:
         lead = (dim("batch"),) if traced.per_example else ()

@@ -30,12 +30,12 @@ class Automaton:
         found = self.first[code] if code < PAGE else ELSE
         return found if found != ELSE else self.classes[PAGE * self.pages[code // PAGE] + code % PAGE]
 
-    def end_of(self, text: str, begin: int, vain: dict[int, int]) -> int:
+    def end_of(self, text: str, begin: int, vain: dict[int, int], row: int = 0) -> int:
         """Return the end of the match that begins at a place, or the place itself.
 
-        ``vain``: rows that no match followed, by the place where they were reached.
+        ``vain``: rows that no match followed, by the place where they were reached. ``row``: another one to begin in.
         """
-        found, row, rows, place = begin, self.width, list[int](), begin
+        found, row, rows, place = begin, row or self.width, list[int](), begin
         while row and vain.get(place) != row:
             rows.append(row)
             kind = self.class_of(ord(text[place])) if place < len(text) else self.width - 1

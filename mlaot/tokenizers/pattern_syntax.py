@@ -64,7 +64,16 @@ class Times:
     greedy: bool
 
 
-Node = One | Next | All | Any | Times
+@dataclass(frozen=True)
+class Edge:
+    """Nothing, where a text begins or ends, or between a character of words and another: "begin", "end", "word"; or
+    where there is no such change: "inside".
+    """
+
+    kind: str
+
+
+Node = One | Next | All | Any | Times | Edge
 
 
 class PatternError(ValueError):
@@ -142,7 +151,7 @@ def may_be_nothing(node: Node) -> bool:
     match node:
         case One():
             return False
-        case Next():
+        case Next() | Edge():
             return True
         case All():
             return all(map(may_be_nothing, node.of))
@@ -154,14 +163,14 @@ def may_be_nothing(node: Node) -> bool:
 
 def parse(text: str) -> Node:
     """Return the tree of a pattern."""
-    reader = _Reader(text)
+    reader = Reader(text)
     found = reader.alternatives(False, 0)
     if reader.place < len(text):
         raise PatternError(text[reader.place :])
     return found
 
 
-class _Reader:
+class Reader:
     """What is left of a pattern."""
 
     def __init__(self, text: str) -> None:

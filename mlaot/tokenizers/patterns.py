@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from string import ascii_letters, digits
 
 import numpy as np
 
 from mlaot.tokenizers import pattern_syntax as syntax
 from mlaot.tokenizers.automaton import ELSE, PAGE, Automaton
-from mlaot.tokenizers.pattern_syntax import All, Any, Next, Node, One, PatternError, Set, Times
+from mlaot.tokenizers.pattern_syntax import All, Any, Edge, Next, Node, One, PatternError, Set, Times, characters
 from mlaot.tokenizers.steps import MARK, Cut
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -29,7 +30,11 @@ O200K = (
 )
 PATTERNS = {"gpt2": GPT2, "llama3": LLAMA3, "qwen2": QWEN2, "cl100k": CL100K, "o200k": O200K}
 MAX_STATES, MAX_CLASSES, MAX_TABLE = 1 << 11, 250, 1 << 17
-State = tuple[str, int, int]  # ("set", which, next), ("next", which, next), ("either", first, second), ("match", 0, 0)
+EDGES = ("begin", "end", "word", "inside")
+# ("set", which, next), ("next", which, next), ("edge", which, next), ("either", first, second), ("match", 0, 0)
+State = tuple[str, int, int]
+BEGIN, BEHIND_WORD, BEHIND_OTHER = range(3)  # what stands before a place
+ASCII_WORDS = characters(ascii_letters + digits + "_")
 
 
 @cache
@@ -99,6 +104,8 @@ class _Machine:
                 return found
             case Times():
                 return self.repeat(node, then)
+            case Edge():
+                return self.add("edge", EDGES.index(node.kind), then)
 
     def repeat(self, node: Times, then: int) -> int:
         if node.most is None:
@@ -140,10 +147,77 @@ def automaton(node: Node) -> Automaton:
         rows.append(row)
         if size * width > MAX_TABLE:
             raise PatternError("more than can be matched fast")
+    return _table(width, kinds, tuple(entry for row in rows for entry in row))
+
+
+def _table(width: int, kinds: bytes, table: tuple[int, ...]) -> Automaton:
     pages = dict[bytes, int]()
     numbers = tuple(pages.setdefault(kinds[i : i + PAGE], len(pages)) for i in range(0, len(kinds), PAGE))
     first = kinds[:128] + bytes([ELSE]) * 128
-    return Automaton(width, first, numbers, b"".join(pages), tuple(entry for row in rows for entry in row))
+    return Automaton(width, first, numbers, b"".join(pages), table)
+
+
+def longest(node: Node, whole: bool = False) -> tuple[Automaton, tuple[int, int, int]]:
+    """Return the table of the longest match of a pattern, and the rows where it begins: at the begin of a text, behind
+    a character of words (of ASCII), behind another.
+
+    A match may be empty. ``whole``: only the whole text matches.
+    """
+    machine = _Machine()
+    begin = machine.build(node, 0)
+    word = machine.set(ASCII_WORDS, False)
+    kinds, members = _classes([*machine.sets])
+    width = len(members) + 1
+    has = [*members, [or_end for _, or_end in machine.sets]]
+    starts = [((begin,), before) for before in (BEGIN, BEHIND_WORD, BEHIND_OTHER)]
+    known: dict[tuple[tuple[int, ...], int], int] = {((), BEGIN): 0}
+    waiting, rows, size = [*known], list[list[int]](), 1
+    for start in starts:
+        known[start] = len(waiting)
+        waiting.append(start)
+    while len(rows) < len(waiting):
+        row, (from_, before) = list[int](), waiting[len(rows)]
+        for column in range(width):
+            at_end = column == width - 1
+            after, matched = _all_steps(machine.states, from_, before, has[column], word, at_end)
+            state = (after, (BEHIND_WORD if has[column][word] else BEHIND_OTHER) if after else BEGIN)
+            if state not in known:
+                known[state] = len(waiting)
+                waiting.append(state)
+                size += len(after)
+            row.append(2 * width * known[state] + (matched and (at_end or not whole)))
+        rows.append(row)
+        if size * width > MAX_TABLE:
+            raise PatternError("more than can be matched fast")
+    table = tuple(entry for row in rows for entry in row)
+    return _table(width, kinds, table), (width, 2 * width, 3 * width)
+
+
+def _all_steps(
+    states: list[State], from_: tuple[int, ...], before: int, has: list[bool], word: int, at_end: bool
+) -> tuple[tuple[int, ...], bool]:
+    """Return all states behind a character, and whether a match ends before it; no state is better than another."""
+    is_word, after, seen, waiting = has[word] and not at_end, set[int](), set[int](), [*from_]
+    changes = (before == BEHIND_WORD) != is_word
+    holds = {"begin": before == BEGIN, "end": at_end, "word": changes, "inside": not changes}
+    matched = False
+    while waiting:
+        state = waiting.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        kind, first, second = states[state]
+        if kind == "match":
+            matched = True
+        elif kind == "either":
+            waiting += (first, second)
+        elif kind == "edge":
+            waiting += (second,) if holds[EDGES[first]] else ()
+        elif kind == "next":
+            waiting += (second,) if has[first] else ()
+        elif has[first] and not at_end:
+            after.add(second)
+    return tuple(sorted(after)), matched
 
 
 def _classes(sets: Sequence[tuple[bytes, bool]]) -> tuple[bytes, list[list[bool]]]:

@@ -85,7 +85,7 @@ def _edge(node: Node, last: bool) -> Set | None:
         case All():
             parts = [one for one in node.of if not isinstance(one, Next)]
             return _edge(parts[-1 if last else 0], last) if parts else None
-        case Next():
+        case _:
             return None
 
 

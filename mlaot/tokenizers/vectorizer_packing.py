@@ -45,7 +45,7 @@ def _pack(v: Vectorizer, place: int) -> bytes:
     tables = dict[str, bytes]()
     bits = {CHARACTERS: v.kind == "char", WITHIN_WORDS: v.kind == "char_wb", HASHED: not v.places, SIGNED: v.signed}
     bits |= {BINARY: v.binary, LOWER: v.lower, CHANGES: v.lower or v.accents != "", BOUNDARY: False}
-    tables["kind_pages"], tables["kinds"] = _paged(_kinds())
+    tables["kind_pages"], tables["kinds"] = paged(_kinds())
     if v.places:
         tables |= _strings(v.places, "terms", "")
     if v.kind == "word":
@@ -55,7 +55,7 @@ def _pack(v: Vectorizer, place: int) -> bytes:
         tables["pattern"] = packed_automaton(automaton)
     if bits[CHANGES]:
         changes, tables["sequences"] = _changes(v.lower, v.accents)
-        tables["change_pages"], tables["changes"] = _paged(changes)
+        tables["change_pages"], tables["changes"] = paged(changes)
     numbers = [sum(bit for bit, value in bits.items() if value), v.least, v.most, v.size]
     place += 8 * (len(NUMBERS) + 2 * len(TABLES))
     body = list[bytes]()
@@ -75,7 +75,7 @@ def _strings(texts: dict[str, int], table: str, prefix: str) -> dict[str, bytes]
     return {table: word_table(places), f"{prefix}ends": ends, f"{prefix}bytes": b"".join(ordered)}
 
 
-def _paged(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> tuple[bytes, bytes]:
+def paged(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> tuple[bytes, bytes]:
     """Return a number for each of all characters in pages, of which equal ones are there once: theirs, and these."""
     pages = dict[bytes, int]()
     numbers = [pages.setdefault(values[i : i + PAGE].tobytes(), len(pages)) for i in range(0, len(values), PAGE)]

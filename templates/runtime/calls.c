@@ -3,6 +3,7 @@
 
 #include "runtime/indices.c"
 #include "runtime/inputs.c"
+#include "runtime/steps.c"
 #include "runtime/text.c"
 #include "runtime/tiles.c"
 
@@ -239,6 +240,13 @@ static int place_output(Call *call, int k, PyObject *out)
 {
     const Entry *entry = call->entry;
     const Port *port = &entry->ports[entry->inputs + k];
+#if HAS_STEPS
+    if (out != NULL && port->step_end > 0) {
+        PyErr_Format(PyExc_TypeError, "%s: out: %s is strings that are made, which no buffer takes", call->function,
+                     port->name);
+        return -1;
+    }
+#endif
     if (out != NULL) {
         PyObject *given = given_output(call, k, out);
         if (given == NULL) {
@@ -335,12 +343,13 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
                           const char *const *options, PyObject **given)
 {
     const Entry *entry = call->entry;
-    if (count > entry->inputs) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, got %zd", call->function, entry->inputs,
+    const int asked = asked_in(call);
+    if (count > asked) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, got %zd", call->function, asked,
                      count);
         return -1;
     }
-    for (int i = 0; i < entry->inputs; i++) {
+    for (int i = 0; i < asked; i++) {
         values[i] = i < count ? args[i] : NULL;
     }
     const Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
@@ -354,18 +363,18 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
             given[option] = value;
             continue;
         }
-        while (i < entry->inputs && PyUnicode_CompareWithASCIIString(name, entry->ports[i].name) != 0) {
+        while (i < asked && PyUnicode_CompareWithASCIIString(name, entry->ports[i].name) != 0) {
             i++;
         }
-        if (i < entry->inputs && values[i] == NULL) {
+        if (i < asked && values[i] == NULL) {
             values[i] = value;
         } else {
             PyErr_Format(PyExc_TypeError, "%s() got %s argument '%U'", call->function,
-                         i < entry->inputs ? "more than one" : "an unexpected keyword", name);
+                         i < asked ? "more than one" : "an unexpected keyword", name);
             return -1;
         }
     }
-    for (int i = 0; i < entry->inputs; i++) {
+    for (int i = 0; i < asked; i++) {
         if (values[i] == NULL && !entry->ports[i].has_default) {
             PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'", call->function, entry->ports[i].name);
             return -1;
@@ -389,6 +398,10 @@ static void begin_call(Call *call, Model *self, const Entry *entry, const char *
 #if HAS_STRINGS
     call->further = NULL;
 #endif
+#if HAS_STEPS
+    call->gives_all = false;
+    call->columns = NULL;
+#endif
     for (int k = 0; k < DIMS; k++) {
         call->dim[k] = -1;
     }
@@ -410,17 +423,22 @@ static int see_inputs(Call *call, PyObject *const *args, Py_ssize_t count, PyObj
                       PyObject **given)
 {
     PyObject *values[MAX_INPUTS], *const *bound = args;
-    if (names != NULL || count != call->entry->inputs) {
+    if (names != NULL || count != asked_in(call)) {
         if (bind_arguments(call, args, count, names, values, options, given) < 0) {
             return -1;
         }
         bound = values;
     }
-    for (int i = 0; i < call->entry->inputs; i++) {
+    for (int i = 0; i < asked_in(call); i++) {
         if (see_input(call, i, bound[i]) < 0) {
             return -1;
         }
     }
+#if HAS_STEPS
+    if (call->entry->step_count > 0 && !call->gives_all && make_inputs(call) < 0) {
+        return -1;
+    }
+#endif
     if (solve_dims(call) < 0) {
         return -1;
     }
@@ -455,6 +473,9 @@ static int end_call(Call *call, int status)
 #if HAS_STRINGS
     release(call->further);
 #endif
+#if HAS_STEPS
+    free_columns(call);
+#endif
     if (call->workspace != NULL) {
         workspace_return(call->model, call->workspace);
     }
@@ -482,13 +503,21 @@ static PyObject *make_dict(Call *call, int count)
 #endif
 // What callers get of an Array: a number where it has no axes and the entry gives numbers, strings where it is their
 // places and they are `wanted`; else itself.
-static PyObject *given_for(const Call *call, const Port *port, PyObject *result, bool wanted)
+static PyObject *given_for(Call *call, const Port *port, PyObject *result, bool wanted)
 {
     const Array *array = PY_BODY(result);
 #if HAS_STRINGS
+#if HAS_STEPS
+    if (port->step_end > 0 && wanted) {
+        return made_strings(call, port, array);
+    }
+#endif
     if (port->strings != NULL && wanted) {
         PyObject *further = call->further == NULL ? NULL : PyDict_Keys(call->further);
-        PyObject *strings = PyErr_Occurred() == NULL ? strings_from(port->strings, further, array, 0, array->data) : NULL;
+        PyObject *strings = NULL;
+        if (PyErr_Occurred() == NULL) {
+            strings = strings_from(port->strings, further, array->rank, array->shape, array->strides, array->data);
+        }
         release(further);
         return strings;
     }
@@ -671,6 +700,9 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     PyObject *out = NULL;
     const bool takes_out = entry->outputs > 0 && !entry->scalar;
     begin_call(&call, self, entry, entry->name);
+#if HAS_STEPS
+    call.gives_all = !strings;
+#endif
     if (see_inputs(&call, args, count, names, takes_out ? OUT : NO_OPTIONS, &out) < 0) {
         end_call(&call, -1);
         return NULL;

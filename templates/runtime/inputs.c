@@ -34,6 +34,16 @@ typedef struct {
     _Alignas(8) char number[8];
 } Input;
 
+#if HAS_STEPS
+// An array of places of strings, or of numbers, that a step takes or makes.
+enum { COLUMN_RANK = MAX_RANK + 8 };
+typedef struct {
+    Buffer data;
+    int rank;
+    ptrdiff_t shape[COLUMN_RANK];
+} Column;
+
+#endif
 typedef struct {
     Model *model;
 #if IS_SHARED
@@ -52,6 +62,10 @@ typedef struct {
 #if HAS_STRINGS
     PyObject *further;  // the strings that no port knows: their numbers by their bytes; or NULL
 #endif
+#if HAS_STEPS
+    bool gives_all;   // also the inputs that are made else, as a selftest does
+    Column *columns;  // of the steps, then of the inputs that they take; or NULL
+#endif
     char *p[PORTS + 4 + HAS_REFUSALS + MAX_COUNTS];
     Workspace *workspace;
 #if HAS_REFUSALS
@@ -63,6 +77,25 @@ typedef struct {
     _Alignas(8) char scalar[8];
     _Alignas(64) char small[SMALL];
 } Call;
+
+// How many inputs a caller passes.
+static int asked_of(const Entry *entry)
+{
+#if HAS_STEPS
+    return entry->asked;
+#else
+    return entry->inputs;
+#endif
+}
+
+static int asked_in(const Call *call)
+{
+#if HAS_STEPS
+    return call->gives_all ? call->entry->inputs : call->entry->asked;
+#else
+    return call->entry->inputs;
+#endif
+}
 
 // The dim of the batch.
 static int batch_dim(const Call *call)
@@ -491,7 +524,8 @@ static int see_texts(Call *call, int i, PyObject *object)
 }
 
 #endif
-static int see_input(Call *call, int i, PyObject *object)
+// Hold nothing of an input yet.
+static void begin_input(Call *call, int i)
 {
     Input *input = &call->inputs[i];
     input->view.obj = NULL;
@@ -506,6 +540,12 @@ static int see_input(Call *call, int i, PyObject *object)
     input->dtype = call->entry->ports[i].dtype;
     input->copy = false;
     call->seen = i + 1;
+}
+
+static int see_input(Call *call, int i, PyObject *object)
+{
+    const Input *input = &call->inputs[i];
+    begin_input(call, i);
     if (call->entry->ports[i].has_default) {
         return see_number(call, i, object);
     }

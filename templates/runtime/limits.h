@@ -1,4 +1,4 @@
-// How large the tables of a module may be whose runtime is shared, and what that has: all but texts, which few models
+// How large the tables of a module may be whose runtime is shared, and what that has: all but texts and what makes strings, which few models
 // have and much code serves. A module that needs more has a runtime of its own.
 #pragma once
 
@@ -19,6 +19,7 @@
 #define HAS_TEXTS 0
 #define HAS_TOKENIZER 0
 #define HAS_VECTORIZER 0
+#define HAS_STEPS 0
 
 #define DIMS 16
 #define MAX_RANK 8

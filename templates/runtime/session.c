@@ -51,7 +51,7 @@ static PyObject *method_get_providers(PyObject *self, PyObject *unused)
 // The inputs by their names in the file; false with an error when one is missing or unknown.
 static bool take_feed(PyObject *feed, const Entry *entry, const char *const *known, PyObject **inputs)
 {
-    for (int i = 0; i < entry->inputs; i++) {
+    for (int i = 0; i < asked_of(entry); i++) {
         PyObject *name = PyUnicode_FromString(known[i]);
         inputs[i] = name == NULL ? NULL : PyObject_GetItem(feed, name);
         release(name);
@@ -63,10 +63,10 @@ static bool take_feed(PyObject *feed, const Entry *entry, const char *const *kno
             return false;
         }
     }
-    if (PyObject_Size(feed) != entry->inputs) {
+    if (PyObject_Size(feed) != asked_of(entry)) {
         if (PyErr_Occurred() == NULL) {
             PyErr_Format(PyExc_ValueError, "run: input_feed: expected %d values, got %zd: it has names of no input",
-                         entry->inputs, PyObject_Size(feed));
+                         asked_of(entry), PyObject_Size(feed));
         }
         return false;
     }
@@ -155,11 +155,11 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
         PyErr_SetString(PyExc_TypeError, "run: output_names: expected a list of names or None");
         return NULL;
     }
-    const char *const *known = table->session->names + entry->inputs;
+    const char *const *known = table->session->names + asked_of(entry);
     PyObject *results = NULL, *numpy = NULL;
     if (take_feed(feed, entry, table->session->names, inputs)) {
-        results = call_entry(PY_BODY(self), entry, inputs, entry->inputs, NULL, true);
-        numpy = results == NULL ? NULL : numpy_for(inputs, entry->inputs);
+        results = call_entry(PY_BODY(self), entry, inputs, asked_of(entry), NULL, true);
+        numpy = results == NULL ? NULL : numpy_for(inputs, asked_of(entry));
         list = results == NULL ? NULL : PyList_New(count);
     }
     for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
@@ -182,7 +182,7 @@ static PyObject *method_run(PyObject *self, PyObject *args, PyObject *named)
             list = NULL;
         }
     }
-    for (int i = 0; i < entry->inputs; i++) {
+    for (int i = 0; i < asked_of(entry); i++) {
         release(inputs[i]);
     }
     release(results);

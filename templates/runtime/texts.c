@@ -4,6 +4,11 @@
 
 #include "runtime/strings.c"
 
+#if HAS_VECTORIZER || HAS_STEPS
+#include "runtime/tokenizer_automaton.c"
+#include "runtime/tokenizer_buffer.c"
+#endif
+
 #if HAS_VECTORIZER
 #include "runtime/vectorizer.c"
 

@@ -63,7 +63,7 @@ static const char *add_matches(Encoding *e, Automaton a, const char *at, const c
 {
     while (at < end && *is_done) {
         bool is_far = false;
-        const char *next = quick_end(&a, at, end, &is_far);
+        const char *next = quick_end(&a, a.width, at, end, &is_far);
         if (next == at || is_far) {
             break;
         }

@@ -38,11 +38,10 @@ static inline uint32_t class_of(const Automaton *a, const char *at, const char *
     return a->classes[256 * a->pages[code >> 8] + (code & 255)];
 }
 
-// The end of the match that begins here; the place itself where none does. `is_far`: much more was looked at.
-static inline const char *quick_end(const Automaton *a, const char *at, const char *end, bool *is_far)
+// The end of the match that begins here in a row; the place itself where none does. `is_far`: much more was looked at.
+static inline const char *quick_end(const Automaton *a, uint32_t row, const char *at, const char *end, bool *is_far)
 {
     const char *found = at, *next = at;
-    uint32_t row = a->width;
     for (ptrdiff_t size; row != 0 && next < end; next += size) {
         const uint32_t entry = a->table[row + class_of(a, next, end, &size)];
         found = (entry & 1) != 0 ? next : found;
@@ -66,11 +65,11 @@ typedef struct {
 } TextSearch;
 
 // What is noted before the end of a match is never asked for, as all searches after it begin there.
-static inline const char *careful_end(TextSearch *s, const char *at)
+static inline const char *careful_end(TextSearch *s, uint32_t row, const char *at)
 {
     const char *found = at, *next = at;
     ptrdiff_t size = 1;
-    for (uint32_t row = s->a.width; row != 0 && s->vain[next - s->begin] != row; next += size) {
+    for (; row != 0 && s->vain[next - s->begin] != row; next += size) {
         s->vain[next - s->begin] = row;
         const uint32_t class = next == s->end ? s->a.width - 1 : class_of(&s->a, next, s->end, &size);
         const uint32_t entry = s->a.table[row + class];
@@ -83,17 +82,22 @@ static inline const char *careful_end(TextSearch *s, const char *at)
     return found;
 }
 
-// The end of the match that begins here; the place itself where none does.
-static inline const char *match_end(TextSearch *s, const char *at)
+// The end of the match that begins here in a row; the place itself where none does.
+static inline const char *match_from(TextSearch *s, uint32_t row, const char *at)
 {
     bool is_far = false;
-    const char *found = s->vain == NULL ? quick_end(&s->a, at, s->end, &is_far) : careful_end(s, at);
+    const char *found = s->vain == NULL ? quick_end(&s->a, row, at, s->end, &is_far) : careful_end(s, row, at);
     if (is_far) {
         s->vain = calloc((size_t)(s->end - s->begin + 1), sizeof *s->vain);
         s->is_short = s->vain == NULL;
-        return s->is_short ? found : careful_end(s, at);
+        return s->is_short ? found : careful_end(s, row, at);
     }
     return found;
+}
+
+static inline const char *match_end(TextSearch *s, const char *at)
+{
+    return match_from(s, s->a.width, at);
 }
 
 static inline TextSearch search_of(const char *automaton, const char *at, const char *end)

@@ -54,6 +54,17 @@ typedef struct {
     const char *text;
 } Strings;
 
+#if HAS_STEPS
+// What makes a column of others: of an input or of a part of an output, of the step -1 - i, or of none. `kind` is one of
+// runtime/pieces.c, `dtype` that of numbers, `port` the one whose name messages say; what else there is to know lies in
+// the weights.
+enum { NO_COLUMN = 1 << 30, MOST_COLUMNS = 16 };
+typedef struct {
+    int kind, dtype, of[2], port;
+    ptrdiff_t at;
+} Step;
+
+#endif
 // A shape holds numbers, and -1 - i for extent i: first the named dims, then the expressions of them.
 typedef struct {
     const char *name;
@@ -69,6 +80,10 @@ typedef struct {
 #if HAS_VECTORIZER
     bool has_texts;  // whose terms the numbers are
     ptrdiff_t texts_at, texts_size;  // where in the weights their vectorizers lie; how many places they have
+#endif
+#if HAS_STEPS
+    int step_begin, step_end;  // what makes an input, or strings of an output, by the last of them; none: 0
+    int columns;               // how many these take, along the last axis if they are several
 #endif
 #if HAS_INDICES
     const IndexRange *ranges;
@@ -96,6 +111,11 @@ typedef struct {
     const Solve *solves;
     const Bound *bounds;
     int inputs, outputs, solve_count, bound_count;
+#if HAS_STEPS
+    const Step *steps;
+    const Strings *known;           // whose places made inputs hold
+    int asked, before, step_count;  // the inputs that callers pass; the steps that make the others
+#endif
     bool scalar;   // the only output is returned as a Python number
     bool numbers;  // outputs without axes are returned as Python numbers
 #if HAS_NAMED

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlaot.ir import Graph, Node
 from mlaot.ir.module import Generation
+from mlaot.tokenizers.text_steps import TextStep
 
 PARAMETERS = "all parameters"  # the flat input that holds every scalar parameter of a scalar model
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -47,7 +48,8 @@ class Traced:
     ``dicts``: those of ``forward`` and the entries whose outputs are a dict.
     ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``. ``info``: what
     ``info()`` tells besides. ``generation``: how texts are generated, if they are. ``labels``: by entry and output, the
-    strings whose places the output holds, which callers get; an input has them in its note ``strings``.
+    strings whose places the output holds, which callers get; an input has them in its note ``strings``. ``steps``: by
+    entry and output, what makes strings of its numbers; an input that is made has its step in its note ``made``.
     """
 
     graph: Graph
@@ -70,6 +72,7 @@ class Traced:
     generation: Generation | None = None
     constants: Arrays = field(default_factory=dict)
     labels: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    steps: dict[tuple[str, str], TextStep] = field(default_factory=dict)
 
     @property
     def declared(self) -> Arrays:

@@ -26,10 +26,13 @@ from mlaot.onnx.codes import (
     encode,
     is_coded_dtype,
 )
+from mlaot.onnx.columns import make
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import Function, operator, operators
+from mlaot.onnx.texts import is_text
 from mlaot.onnx.values import (
     Computed,
+    Maps,
     Unsupported,
     constant_value,
     dtype_of,
@@ -40,6 +43,7 @@ from mlaot.onnx.values import (
     lift,
     numpy_dtype,
 )
+from mlaot.tokenizers.text_steps import TextStep
 
 LARGEST = float(np.finfo(np.float32).max)
 UNARY: dict[str, Function] = {
@@ -238,18 +242,34 @@ def prelu(use: Use, x: Any, slope: Any) -> Any:
     return np.where(x < 0, slope * x, x)
 
 
-@operator("Cast", symbolic=True, coded=True)
+@operator("Cast", symbolic=True, coded=True, labels=True)
 def cast(use: Use, x: Any, *, round_mode: str = "up", saturate: bool = True) -> Any:
     to = use.attribute("to")
     if isinstance(to, str):  # opset 1 to 5
         to = onnx.TensorProto.DataType.Value(to)
-    return convert(x, to, saturate, round_mode)
+    return _cast_strings(use, x, to) if _has_strings(x, to) else convert(x, to, saturate, round_mode)
 
 
-@operator("CastLike", coded=True)
-def cast_like(x: Any, target: Any, *, round_mode: str = "up", saturate: bool = True) -> Any:
-    kind = elem_type_of(target)
-    return convert(x, kind, saturate, round_mode)
+@operator("CastLike", coded=True, labels=True)
+def cast_like(use: Use, x: Any, target: Any, *, round_mode: str = "up", saturate: bool = True) -> Any:
+    to = onnx.TensorProto.STRING if is_text(target) else elem_type_of(target)
+    return _cast_strings(use, x, to) if _has_strings(x, to) else convert(x, to, saturate, round_mode)
+
+
+def _has_strings(x: Any, to: int) -> bool:
+    if isinstance(x, Maps):
+        raise Unsupported("it takes maps that are computed when the model runs")
+    return is_text(x) or to == onnx.TensorProto.STRING
+
+
+def _cast_strings(use: Use, x: Any, to: int) -> Any:
+    """Make numbers of strings, or strings of numbers."""
+    if is_text(x):
+        return x if to == onnx.TensorProto.STRING else make(use, TextStep("number", (), dtype=dtype_of(to).name), x)
+    x = decode(lift(x))
+    if elem_type_of(x) == onnx.TensorProto.BFLOAT16:
+        x = F.astype(x, np.float32)
+    return make(use, TextStep("text", (), dtype=dtype_of(elem_type_of(x)).name), x)
 
 
 def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> Any:
@@ -268,7 +288,7 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
     x = decode(x)
     array = constant_value(x)
     if array is not None and not is_traced(x):
-        return _cast_constant(array, wanted)
+        return array.astype(wanted)
     if kind_of(x) == "f":
         shape = extents(x) if wanted.kind == "i" else None
         if shape is not None:
@@ -279,14 +299,6 @@ def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> A
         elif kind.name == "u32":
             x = F.astype(x, i64)
     return F.astype(x, dtype_of(to))
-
-
-def _cast_constant(array: Any, wanted: Any) -> Any:
-    if array.dtype.kind == "U" and wanted.kind in "fiu":
-        return array.astype(np.float64).astype(wanted)
-    if wanted.kind == "U" and array.dtype.kind == "f":
-        return np.array([np.format_float_positional(v) for v in array.ravel()]).reshape(array.shape)
-    return array.astype(wanted)
 
 
 @operator("BitCast", coded=True)

@@ -20,7 +20,7 @@ from mlaot.frontend.trace.protocols import any_traced
 from mlaot.frontend.trace.tensor import Parameter
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator, operators
-from mlaot.onnx.texts import is_text, look_up
+from mlaot.onnx.texts import is_text, look_up, positions
 from mlaot.onnx.values import Array, Maps, Strings, Unsupported, constant_value
 
 DOUBLE = ("f64", "float64")  # traced, and known
@@ -174,7 +174,8 @@ def array_feature_extractor(x: Any, index: Any) -> Any:
     """Columns of the last axis; of texts that are known, by indices that may be traced."""
     at = np.ravel(index) if constant_value(index) is None else constant_value(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
-        return replace(x, index=_columns(x.index, at))
+        source = x.source and replace(x.source, at=_columns(positions(x), at))
+        return replace(x, index=_columns(x.index, at), source=source)
     if constant_value(x) is not None and x.dtype.kind == "U":
         if constant_value(at) is not None:
             return _columns(x, at)

@@ -10,60 +10,88 @@ import numpy as np
 
 import mlaot.frontend.numpy as F
 from mlaot.errors import MlaotError
-from mlaot.frontend.trace.protocols import is_traced
+from mlaot.onnx.columns import make, without
 from mlaot.onnx.importer import Use
-from mlaot.onnx.registry import operator
-from mlaot.onnx.texts import is_text, look_up, places_in, table_of
-from mlaot.onnx.values import Array, Strings, Unsupported, as_traced
+from mlaot.onnx.registry import MICROSOFT, operator
+from mlaot.onnx.texts import is_text, look_up
+from mlaot.onnx.values import Array, Unsupported, as_traced
+from mlaot.tokenizers import patterns, re2
+from mlaot.tokenizers.pattern_syntax import PatternError, may_be_nothing
+from mlaot.tokenizers.text_steps import OPEN, UNLIMITED, Row, TextStep, simple_lower, simple_upper
 
 Grams = dict[tuple[int, ...], int]
-MOST = 1 << 22  # characters of all strings that two inputs may make
-CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
-
-
-def _known(x: Any) -> tuple[list[str], Any]:
-    """Return the different texts that ``x`` may hold, and the places of its own among them."""
-    if isinstance(x, Strings) and x.is_open:
-        raise Unsupported("it makes new strings of those that callers pass; let them pass what it makes")
-    table = table_of(x) if isinstance(x, Strings) else list(dict.fromkeys(table_of(x)))
-    return table, places_in(table, x)
-
-
-def _texts(table: list[str], places: Any) -> Any:
-    """Return the texts at places; known where these are."""
-    array: Array = np.array(table, object)
-    return Strings(places, array) if is_traced(places) else array[places].astype(np.str_)
+CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": simple_lower, "UPPER": simple_upper}
 
 
 @operator("StringConcat", since=20, labels=True)
-def string_concat(x: Any, y: Any) -> Any:
-    """Of texts that are chosen among known ones, all pairs are known."""
-    (first, i), (second, j) = _known(x), _known(y)
-    if len("".join(first)) * len(second) + len("".join(second)) * len(first) > MOST:
-        raise Unsupported(f"it makes {len(first) * len(second)} different strings, which are too many")
-    return _texts([a + b for a in first for b in second], i * len(second) + j)
+def string_concat(use: Use, x: Any, y: Any) -> Any:
+    return make(use, TextStep("concat", ()), x, y)
 
 
 @operator("StringNormalizer", since=10, labels=True)
 def string_normalizer(
-    x: Any, *, case_change_action: str = "NONE", is_case_sensitive: bool = False, stopwords: Any = ()
+    use: Use, x: Any, *, case_change_action: str = "NONE", is_case_sensitive: bool = False, stopwords: Any = ()
 ) -> Any:
-    table, places = _known(x)
     if case_change_action not in CASES:
         raise MlaotError(f"there is no case_change_action {case_change_action!r}")
-    if stopwords:
-        if is_traced(places):
-            raise Unsupported("how many strings are left is computed when the model runs")
-        fold = CASES["NONE" if is_case_sensitive else "LOWER"]
-        dropped = {_cased(word, fold) for word in stopwords}
-        kept = [place for place in places.ravel().tolist() if _cased(table[place], fold) not in dropped]
-        table, places = ([*table, ""], np.array(kept or [len(table)]).reshape((1, -1) if places.ndim == 2 else (-1,)))
-    return _texts([_cased(text, CASES[case_change_action]) for text in table], places)
+    changed = _cased(use, x, case_change_action)
+    if not stopwords:
+        return changed
+    if is_case_sensitive:
+        return _cased(use, without(use, x, x, stopwords), case_change_action)
+    fold = "UPPER" if case_change_action == "UPPER" else "LOWER"
+    dropped = ["".join(map(CASES[fold], word)) for word in stopwords]
+    return without(use, changed, _cased(use, x, fold), dropped)
 
 
-def _cased(text: str, change: Callable[[str], str]) -> str:
+def _cased(use: Use, x: Any, action: str) -> Any:
     """Change the case of each character to one that is one, too."""
-    return "".join(new if len(new := change(character)) == 1 else character for character in text)
+    return x if action == "NONE" else make(use, TextStep(action.lower(), ()), x)
+
+
+@operator("StringSplit", since=20, labels=True)
+def string_split(use: Use, x: Any, *, delimiter: str = "", maxsplit: int = UNLIMITED) -> Any:
+    pieces = TextStep("pieces", (), (delimiter,), (maxsplit, OPEN))
+    counts = TextStep("counts", (), (delimiter,), (maxsplit,), dtype="i64")
+    return make(use, pieces, x, wide=True), make(use, counts, x)
+
+
+@operator("RegexFullMatch", since=20, labels=True)
+def regex_full_match(use: Use, x: Any, *, pattern: str = "") -> Any:
+    return make(use, TextStep("match", (), patterns=(_table(pattern, whole=True),), dtype="bool"), x)
+
+
+@operator("Tokenizer", domain=MICROSOFT, labels=True)
+def tokenizer(
+    use: Use,
+    x: Any,
+    *,
+    mark: Any = 0,
+    mincharnum: Any = 1,
+    pad_value: str = "",
+    separators: Any = (),
+    tokenexp: str = "",
+) -> Any:
+    """What is made of texts between separators, or of what a pattern matches; without a pattern, of characters."""
+    if x.ndim not in (1, 2):
+        raise MlaotError(f"it takes strings of 1 or 2 axes, got {x.ndim}")
+    if bool(separators) == bool(tokenexp) or mincharnum < 1:
+        raise MlaotError("it needs separators or a tokenexp, and a mincharnum of at least 1")
+    are_characters = list(separators) == [""]
+    if are_characters and mincharnum > 1:
+        raise MlaotError(f"characters have no mincharnum of {mincharnum}")
+    rows = () if are_characters else tuple(_table(text) for text in separators or [tokenexp])
+    if separators and not are_characters and any(may_be_nothing(re2.parse(text)) for text in separators):
+        raise Unsupported("a separator may match nothing; let it match a character at least")
+    numbers = (int(bool(mark)), mincharnum, int(bool(separators)), OPEN)
+    return make(use, TextStep("tokens", (), (pad_value,), numbers, rows), x, wide=True)
+
+
+def _table(pattern: str, whole: bool = False) -> Row:
+    try:
+        return patterns.longest(re2.parse(pattern), whole)
+    except PatternError as error:
+        raise Unsupported(f"the pattern {pattern!r:.80} has {error!s:.40}, which cannot be compiled") from None
 
 
 @operator("TfIdfVectorizer", since=9, labels=True)
@@ -71,8 +99,6 @@ def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = 
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MlaotError(f"there is no mode {mode!r}")
     size = max(ngram_indexes) + 1
-    if not isinstance(x.shape[-1], int):
-        raise Unsupported(f"sequences of {x.shape[-1]} tokens; pin the dimension in [..dims]")
     words = {word: i for i, word in enumerate(use.attribute("pool_strings") or [])}
     if is_text(x):
         x = look_up(x, words, -1)
@@ -107,9 +133,11 @@ def _by_length(use: Use, places: list[int], words: dict[str, int]) -> dict[int, 
 
 def _count(tokens: Any, grams: Grams, length: int, skip: int, size: int) -> Any:
     """Count how often n-grams come, between whose tokens ``skip - 1`` others lie: [rows, size]."""
-    count = tokens.shape[1] - (length - 1) * skip
-    if count < 1:
+    count, behind = tokens.shape[1] - (length - 1) * skip, (length - 1) * skip
+    if isinstance(count, int) and count < 1:
         return np.zeros(size, np.float32)
+    if not isinstance(count, int):  # of a row that may be short
+        count, tokens = tokens.shape[1], np.pad(tokens, ((0, 0), (0, behind)), constant_values=-2)
     table: Array = np.array(list(grams), np.int64)
     columns = [np.expand_dims(tokens[:, i * skip : i * skip + count], 2) for i in range(length)]
     same = reduce(np.logical_and, [np.equal(column, table[:, i]) for i, column in enumerate(columns)])

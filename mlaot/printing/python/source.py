@@ -80,6 +80,8 @@ def _imported(statement: ast.ImportFrom, name: str) -> Place:
 def _defined(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         yield statement.name
+    elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        yield statement.target.id
     elif isinstance(statement, ast.Assign):
         yield from (node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name))
 

@@ -1,0 +1,63 @@
+"""What a step of texts has to know, in one block of bytes that C reads where it lies.
+
+A block begins with the numbers of a step (of a constant how many axes it has, and its shape), how many texts and how
+many patterns it has, and of each of ``TABLES`` where it begins and how many bytes it has; places count from the begin
+of the block and are multiples of 8. The rows of patterns say where each begins among the patterns, and the rows of its
+table where a search begins. ``templates/runtime/pieces.c`` has the same lists.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from mlaot.tokenizers import unicode
+from mlaot.tokenizers.packing import packed_automaton
+from mlaot.tokenizers.text_steps import TextStep, simple_lower, simple_upper
+from mlaot.tokenizers.vectorizer_packing import paged
+
+KINDS = (*("constant", "lower", "upper", "without", "concat", "pieces", "counts", "match", "tokens", "number", "text"),)
+NUMBERS = 8
+TABLES = ("text", "at", "order", "change_pages", "changes", "rows", "patterns")
+CASES: dict[str, Callable[[str], str]] = {"lower": simple_lower, "upper": simple_upper}
+
+
+@cache
+def pack_step(step: TextStep) -> bytes:
+    """Return the block of a step, whatever it takes."""
+    tables = dict[str, bytes]()
+    texts = [text.encode(errors="surrogatepass") for text in step.texts]
+    tables["text"] = b"".join(texts)
+    tables["at"] = np.cumsum([0, *map(len, texts)]).astype("<i4").tobytes()
+    tables["order"] = np.array(sorted(range(len(texts)), key=texts.__getitem__), "<i4").tobytes()
+    if step.kind in CASES:
+        tables["change_pages"], tables["changes"] = paged(_changes(step.kind))
+    rows, patterns = list[int](), b""
+    for automaton, starts in step.patterns:
+        rows += (len(patterns), *starts)
+        pattern = packed_automaton(automaton)
+        patterns += pattern + bytes(-len(pattern) % 8)
+    tables |= {"rows": np.array(rows, "<i8").tobytes(), "patterns": patterns}
+    own = (len(step.numbers), *step.numbers) if step.kind == "constant" else step.numbers
+    assert len(own) <= NUMBERS, "bug in mlaot: a step with too many numbers"
+    numbers = [*own, *[0] * (NUMBERS - len(own)), len(texts), len(step.patterns)]
+    place, body = 8 * (len(numbers) + 2 * len(TABLES)), list[bytes]()
+    for name in TABLES:
+        table = tables.get(name, b"")
+        numbers += [place, len(table)]
+        body.append(table + bytes(-len(table) % 8))
+        place += len(body[-1])
+    return struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(body)
+
+
+@cache
+def _changes(kind: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Return what each character becomes, 0 where it stays."""
+    found = np.zeros(unicode.CODES, "<u4")
+    for code in range(unicode.CODES):
+        other = ord(CASES[kind](chr(code)))
+        found[code] = other if other != code else 0
+    return found
