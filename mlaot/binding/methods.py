@@ -155,8 +155,8 @@ def dtype_text(dtype: str) -> str:
 
 def port_text(port: Port) -> str:
     """``float32[batch, 784]``, or ``str[batch]``."""
-    text = type_text(port.dtype, port.shape[:-1] if port.vectorizers else port.shape)
-    return text.replace(dtype_text(port.dtype), "str", 1) if port.strings or port.vectorizers else text
+    text = type_text(port.dtype, port.shape[:-1] if port.takes_texts else port.shape)
+    return text.replace(dtype_text(port.dtype), "str", 1) if port.strings or port.takes_texts else text
 
 
 def type_text(dtype: str, shape: Shape) -> str:
@@ -172,7 +172,7 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
-    if port.strings or port.vectorizers:
+    if port.strings or port.takes_texts:
         return f"{port.name}: str | bytes | Sequence[Any] | _Strings"
     if port.converts:
         return f"{port.name}: _Data | _Convertible"

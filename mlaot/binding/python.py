@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from mlaot.binding.extents import Extents, shown
+from mlaot.binding.extents import Extents, longest_row, shown
 from mlaot.binding.fit import Fit, make_fit
 from mlaot.binding.interface import attributes, check
 from mlaot.binding.methods import Method, gives_numbers, is_scalar, methods, model_doc
@@ -29,7 +29,7 @@ from mlaot.binding.state import (
     tensors_head,
 )
 from mlaot.binding.tables import describe, onnx_ports
-from mlaot.binding.weights import Vectorizers, vectorizers_of
+from mlaot.binding.weights import Vectorizers, rows_of, vectorizers_of
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
@@ -45,12 +45,15 @@ from mlaot.printing.python.spelling import index_text
 from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
+from mlaot.tokenizers.packing import pack
+from mlaot.tokenizers.rows import Rows
 from mlaot.tokenizers.vectorizer import Vectorizer
 
 FASTER = (FIT_BEGIN, FIT_STEP, FIT_END, READ_TEXTS)  # entries that only make others faster
 # The tables of characters that a packed tokenizer has itself.
 UNICODE = ("combining", "decompositions", "compositions")
 VECTORIZER = "mlaot.tokenizers.vectorizer"
+ROWS, FRAMES = "mlaot.tokenizers.rows", "mlaot.tokenizers.frames"
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {
     "set_input": "_set_input",
@@ -124,7 +127,8 @@ def render_python(program: Program) -> str:
         fit=fit,
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
-        **text_parts(module.generation),
+        **text_parts(module),
+        frames=list(map(frame_text, rows_of(module))),
         vectorizers=[list(map(vectorizer_text, port)) for port in vectorizers_of(module)],
         vectorizer_definitions=definitions([(VECTORIZER, name) for name in ("Vectorizer", "rows")], ()),
         kernels=kernels.texts,
@@ -132,7 +136,7 @@ def render_python(program: Program) -> str:
         named=dims,
         parameters=", ".join(dims.values()),
         extents=", ".join(f"{shown(extent)!r}: {index(extent, dims)}" for extent in extents.all),
-        entries=[entry_text(extents, entry, dims, vectorizers_of(module)) for entry in served.entries],
+        entries=[entry_text(extents, entry, dims, vectorizers_of(module), rows_of(module)) for entry in served.entries],
         known={"_ACCUMULATE": "accumulate", "_FIT": "fit", "_PREPARE": PREPARE},
         names=[entry.name for entry in served.entries],
         constants=constants(module, fit),
@@ -167,8 +171,10 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
             )
 
 
-def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers]) -> str:
-    """Return an entry of the table; ``known``: the vectorizers of all inputs."""
+def entry_text(
+    extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers], rows: Sequence[Rows]
+) -> str:
+    """Return an entry of the table; ``known``: the vectorizers of all inputs; ``rows``: what makes theirs of tokens."""
     kernel = {"fit": "train_step"}.get(entry.name, entry.name)
     parts = ("_forward", "_backward") if entry.split else ("",)
     solves = [
@@ -176,7 +182,7 @@ def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequ
         for s in extents.solves(entry)
     ]
     fields = {
-        "inputs": tuple_text(port_text(port, known) for port in entry.inputs),
+        "inputs": tuple_text(port_text(port, known, rows_text(entry, port, rows)) for port in entry.inputs),
         "outputs": tuple_text(port_text(port, known) for port in entry.results),
         "run": tuple_text(f"_{kernel}{part}_python" for part in parts),
         "workspace": f"lambda {', '.join(dims.values())}: {index(parse(entry.workspace), dims)}",
@@ -197,13 +203,22 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
-    """Return a port of the table; ``known``: the vectorizers of all inputs."""
+def rows_text(entry: Entry, port: Port, rows: Sequence[Rows]) -> tuple[str, ...]:
+    """Return the fields of a port whose numbers are tokens of texts."""
+    if port.rows is None:
+        return ()
+    most = longest_row(entry, port)
+    return (f"frame=_FRAMES[{rows.index(port.rows)}], tokens={len(port.rows.tokenizer.tokens)}, longest={most}",)
+
+
+def port_text(port: Port, known: Sequence[Vectorizers], of_rows: Sequence[str] = ()) -> str:
+    """Return a port of the table; ``known``: the vectorizers of all inputs; ``of_rows``: what ``rows_text`` gives."""
     more = [f"default={float(port.default)!r}"] if port.default is not None else []
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
+    more += of_rows
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
     return f"_Port({', '.join([repr(port.name), repr(port.dtype), repr(shape), *more])})"
@@ -262,24 +277,34 @@ def text_constants(module: ExtensionModule, generation: Generation) -> dict[str,
     }
 
 
-def text_parts(generation: Generation | None) -> dict[str, object]:
+def text_parts(module: ExtensionModule) -> dict[str, object]:
     """Return what the templates of texts and tokens have to know."""
-    tokenizer = b"" if generation is None else generation.tokenizer
+    generation, tokenizer = module.generation, b"" if module.generation is None else module.generation.tokenizer
+    packed = {tokenizer, *(pack(rows.tokenizer) for rows in rows_of(module))} - {b""}
+    if len(packed) > 1 or (generation is not None and rows_of(module)):
+        raise MlaotError(f"{module.name}: a module in plain Python has one tokenizer, of what it reads or writes")
     fields = ("busy", "drawn", "ended", "how", "left", "length", "model", "stops")
     return {
         "has_text": generation is not None,
         "texts": 1 if generation is None else generation.texts,
         "generation_slots": tuple(f"_{field}" for field in (*fields, *(("first", "held") if tokenizer else ()))),
-        "tokenizer": base64_text(tokenizer),
-        "definitions": tokenizer_text() if tokenizer else (),
+        "tokenizer": base64_text(b"".join(packed)),
+        "definitions": tokenizer_text(bool(rows_of(module))) if packed else (),
         "unicode": UNICODE,
     }
 
 
-def tokenizer_text() -> list[str]:
+def tokenizer_text(has_rows: bool = False) -> list[str]:
     """Return the definitions that unpack a tokenizer; those of its tables of characters are given."""
     given = {renamed(("mlaot.tokenizers.unicode", name)) for name in UNICODE}
-    return definitions([("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)], given)
+    roots = [("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)]
+    return definitions([*roots, *([(ROWS, "Rows"), (ROWS, "END"), (FRAMES, "Frame")] if has_rows else [])], given)
+
+
+def frame_text(rows: Rows) -> str:
+    """Return what stands around texts."""
+    values = (f"{each.name}={getattr(rows.frame, each.name)!r}" for each in fields(rows.frame))
+    return f"_frames_Frame({', '.join(values)})"
 
 
 def vectorizer_text(vectorizer: Vectorizer) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 
-from mlaot.binding.extents import Extents, shown
+from mlaot.binding.extents import Extents, longest_row, shown
 from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
 from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, port_text, type_text
@@ -26,7 +26,7 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import Vectorizers, Weights, vectorizers_of, weights_parts
+from mlaot.binding.weights import Texts, Weights, rows_of, vectorizers_of, weights_parts
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
 from mlaot.ir.types import DTYPES
@@ -63,14 +63,14 @@ def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
     rows = []
     for port in ports:
-        shape = port.shape[:-1] if port.vectorizers else port.shape
+        shape = port.shape[:-1] if port.takes_texts else port.shape
         rows.append({"name": names[port.name], "shape": list(shape), "type": f"tensor({onnx_name(port)})"})
     return json.dumps(rows)
 
 
 def onnx_name(port: Port) -> str:
     """ONNX's name of what callers see in a port."""
-    return "string" if port.strings or port.vectorizers else ONNX_NAMES[port.dtype]
+    return "string" if port.strings or port.takes_texts else ONNX_NAMES[port.dtype]
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
@@ -189,7 +189,8 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
-        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module)),
+        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module) or rows_of(module)),
+        "HAS_ROWS": bool(vectorizers_of(module) or rows_of(module)),
         "HAS_VECTORIZER": bool(vectorizers_of(module)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
@@ -380,23 +381,26 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
 
 
 def port_rows(
-    extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], vectorizers_at: Mapping[Vectorizers, int]
+    extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], texts_at: Mapping[Texts, int]
 ) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these; ``vectorizers_at``: where theirs lie."""
+    """The ports of an entry, inputs first; ``strings``: all tables of these; ``texts_at``: where those of texts lie."""
     rows, at = [], 0
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
-        rows.append(port_row(extents, port, texts_row(port, vectorizers_at) + ranges, strings))
+        rows.append(port_row(extents, port, texts_row(entry, port, texts_at) + ranges, strings))
         at += len(port.ranges)
     return rows
 
 
-def texts_row(port: Port, vectorizers_at: Mapping[Vectorizers, int]) -> str:
+def texts_row(entry: Entry, port: Port, texts_at: Mapping[Texts, int]) -> str:
     """The fields of a port of texts."""
-    if not port.vectorizers:
+    if not port.takes_texts:
         return ""
-    size = sum(vectorizer.size for vectorizer in port.vectorizers)
-    return f", .has_texts = true, .texts_at = {vectorizers_at[port.vectorizers]}, .texts_size = {size}"
+    size, most = sum(vectorizer.size for vectorizer in port.vectorizers), 0
+    if port.rows:
+        size, most = len(port.rows.tokenizer.tokens), longest_row(entry, port)
+    at = texts_at[port.rows or port.vectorizers]
+    return f", .has_texts = true, .texts_at = {at}, .texts_size = {size}, .texts_most = {most}"
 
 
 def strings_of(module: ExtensionModule) -> list[tuple[str, ...]]:

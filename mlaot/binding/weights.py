@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from mlaot.binding.state import scalar_runs
 from mlaot.lower.program import ExtensionModule
 from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.tokenizers.rows import Rows
+from mlaot.tokenizers.rows_packing import pack_rows
 from mlaot.tokenizers.vectorizer import Vectorizer
 from mlaot.tokenizers.vectorizer_packing import pack_vectorizers
 
 Vectorizers = tuple[Vectorizer, ...]
+Texts = Vectorizers | Rows  # what makes numbers of the texts of an input
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
 # Unless settings say so, larger ones go into a file of their own.
@@ -47,9 +50,9 @@ def placed_weights(module: ExtensionModule) -> Weights:
     return Weights(file, sha256, size, weights_text(content) if is_text else [], content)
 
 
-def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Vectorizers, int]]:
+def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Texts, int]]:
     """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
-    state, the scalar table, the tokenizer, and the vectorizers of each input that has some.
+    state, the scalar table, the tokenizer, and what makes numbers of the texts of each input that has some.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
@@ -60,19 +63,26 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
     parts: list[bytes | bytearray] = []
     for part in (module.constants, initial, table, tokenizer):
         parts += [part, bytes(-len(part) % LINE)]
-    place, vectorizers_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Vectorizers, int]()
-    for vectorizers in vectorizers_of(module):
-        part = pack_vectorizers(vectorizers)
+    place, texts_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Texts, int]()
+    every: list[Texts] = [*vectorizers_of(module), *rows_of(module)]
+    for texts in every:
+        part = pack_rows(texts) if isinstance(texts, Rows) else pack_vectorizers(texts)
         parts += [part, bytes(-len(part) % LINE)]
-        vectorizers_at[vectorizers] = place
+        texts_at[texts] = place
         place += whole_lines(len(part))
-    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at, vectorizers_at
+    return parts if any(parts) else [bytes(LINE)], initial_at, scalars_at, tokenizer_at, texts_at
 
 
 def vectorizers_of(module: ExtensionModule) -> list[Vectorizers]:
     """The vectorizers of inputs."""
     ports = [port for entry in module.entries for port in entry.inputs]
     return list(dict.fromkeys(port.vectorizers for port in ports if port.vectorizers))
+
+
+def rows_of(module: ExtensionModule) -> list[Rows]:
+    """What makes rows of tokens for inputs."""
+    ports = [port for entry in module.entries for port in entry.inputs]
+    return list(dict.fromkeys(port.rows for port in ports if port.rows))
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:

@@ -15,6 +15,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 if TYPE_CHECKING:
+    from mlaot.tokenizers.rows import Rows
     from mlaot.tokenizers.vectorizer import Vectorizer
 
 Shape = tuple[int | str, ...]
@@ -30,7 +31,7 @@ class Port:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
-    of rows of their terms.
+    of rows of their terms; ``rows``: in the place of rows of their tokens.
     """
 
     name: str
@@ -42,6 +43,12 @@ class Port:
     strings: tuple[str, ...] = ()
     further: bool = False
     vectorizers: tuple[Vectorizer, ...] = ()
+    rows: Rows | None = None
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether callers see texts in the place of rows of numbers."""
+        return bool(self.vectorizers) or self.rows is not None
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
@@ -74,6 +81,10 @@ def numbers(port: Port, number: int, dims: Mapping[str, int]) -> Any:
     if port.vectorizers:  # terms that are there up to three times
         size = np.uint64(sum(vectorizer.size for vectorizer in port.vectorizers))
         elements = ((z >> np.uint64(32)) % np.uint64(4)) << np.uint64(32) | (z & np.uint64(0xFFFFFFFF)) % size
+    if port.rows:  # tokens, and ends of rows between them
+        tokens = z % np.uint64(len(port.rows.tokenizer.tokens))
+        elements = np.where(z >> np.uint64(61) == 0, -1, tokens.astype(np.int64))
+        elements[:: shape[-1] or 1] = tokens[:: shape[-1] or 1]
     elements, z = elements.astype(dtype.numpy).reshape(shape), z.reshape(shape)
     most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
     for range_ in port.ranges:

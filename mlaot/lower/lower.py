@@ -185,8 +185,8 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    vectorizers = attrs.get("vectorizers", ())
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers)
+    texts = attrs.get("vectorizers", ()), attrs.get("rows")
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, *texts)
 
 
 def _work(graph: Graph) -> Dim:

@@ -359,7 +359,7 @@ static int end_call(Call *call, int status)
 #if HAS_STRINGS
         release(call->inputs[i].made);
 #endif
-#if HAS_VECTORIZER
+#if HAS_ROWS
         free_rows(&call->inputs[i].rows);
 #endif
     }
@@ -526,7 +526,7 @@ static int run_tiles(Call *call)
     do {            // without rows, too: sums over them are 0
         is_empty = true;
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
-#if HAS_VECTORIZER
+#if HAS_ROWS
         if (lay_texts(call, start, rows, tile) < 0) {
             return -1;
         }

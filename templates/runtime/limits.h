@@ -17,6 +17,7 @@
 #define HAS_TEXT 0
 #define HAS_TEXTS 0
 #define HAS_TOKENIZER 0
+#define HAS_ROWS 0
 #define HAS_VECTORIZER 0
 
 #define DIMS 16

@@ -1,25 +1,28 @@
 // -------------------------------------------------------------------------------------------------------------- texts
-// Inputs that callers see as texts. A model computes with rows of their terms.
+// Inputs that callers see as texts. A model computes with rows of their terms, or of their tokens.
 #pragma once
 
 #include "runtime/strings.c"
 
+#if HAS_ROWS
 #if HAS_VECTORIZER
 #include "runtime/vectorizer.c"
+#else
+#include "runtime/token_rows.c"
+#endif
 
 // The numbers of texts one behind the other, where the row of each ends, in bytes, and some rows in the same length.
 typedef struct {
     Buffer numbers, ends, packed;
 } TextRows;
 
-// Add the row of a text of the caller's, and where it ends.
-static int take_text(const char *function, const char *name, const char *block, PyObject *text, Terms *terms,
-                     Buffer *ends)
+// Add what a text of the caller's is made of.
+static int take_text(const char *function, const char *name, const char *block, PyObject *text, Terms *terms)
 {
     enum { LONG_TEXT = 4096 };  // other threads run Python code meanwhile
     PyObject *bytes = NULL;
     if (is_str(text)) {
-        bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+        bytes = PyUnicode_AsEncodedString(text, "utf-8", TEXT_ERRORS);
     } else if (is_bytes(text)) {
         PyObject *decoded = PyUnicode_DecodeUTF8(PyBytes_AsString(text), PyBytes_Size(text), NULL);
         bytes = decoded == NULL ? NULL : PyUnicode_AsUTF8String(decoded);
@@ -34,16 +37,45 @@ static int take_text(const char *function, const char *name, const char *block, 
     const Py_ssize_t size = PyBytes_Size(bytes);
     bool is_done = size < INT32_MAX;  // as counts are
     PyThreadState *thread = size > LONG_TEXT ? PyEval_SaveThread() : NULL;
-    is_done = is_done && add_text(block, data, size, terms);
+    is_done = is_done && read_text(block, data, size, terms);
     if (thread != NULL) {
         PyEval_RestoreThread(thread);
     }
     Py_DecRef(bytes);
-    if (!is_done || !buffer_add(ends, (const char *)&terms->rows.bytes, sizeof terms->rows.bytes)) {
+    if (!is_done) {
         PyErr_NoMemory();
         return -1;
     }
     return 0;
+}
+
+// Add the row of a text, or of a pair of texts, and where it ends.
+static int take_row(const char *function, const char *name, const char *block, PyObject *text, Terms *terms,
+                    Buffer *ends)
+{
+    int status = 0;
+#if HAS_VECTORIZER
+    status = take_text(function, name, block, text, terms);
+#else
+    const bool is_pair = is_list(text) && frames_pairs(block) && PySequence_Size(text) == 2;
+    begin_row(terms);
+    for (Py_ssize_t i = 0; status == 0 && i < (is_pair ? 2 : 1); i++) {
+        PyObject *part = is_pair ? PySequence_GetItem(text, i) : text;
+        status = part == NULL ? -1 : take_text(function, name, block, part, terms);
+        if (is_pair) {
+            release(part);
+        }
+    }
+    if (status == 0 && !end_row(block, terms)) {
+        PyErr_NoMemory();
+        status = -1;
+    }
+#endif
+    if (status == 0 && !buffer_add(ends, (const char *)&terms->rows.bytes, sizeof terms->rows.bytes)) {
+        PyErr_NoMemory();
+        status = -1;
+    }
+    return status;
 }
 
 // The rows of a text, or of a list of texts.
@@ -55,7 +87,7 @@ static int take_texts(const char *function, const char *name, const char *block,
     int status = count < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; status == 0 && i < count; i++) {
         PyObject *text = is_one ? object : PySequence_GetItem(object, i);
-        status = text == NULL ? -1 : take_text(function, name, block, text, &terms, &rows->ends);
+        status = text == NULL ? -1 : take_row(function, name, block, text, &terms, &rows->ends);
         if (!is_one) {
             release(text);
         }

@@ -17,7 +17,7 @@ static ptrdiff_t rows_at_a_time(const Call *call)
     return tile > 0 && tile < rows ? tile : rows;
 }
 
-#if HAS_VECTORIZER
+#if HAS_ROWS
 static bool has_texts(const Call *call)
 {
     for (int i = 0; i < call->entry->inputs; i++) {
@@ -81,7 +81,7 @@ static int128 largest_workspace(const Call *call)
     ptrdiff_t dim[DIMS];
     memcpy(dim, call->dim, sizeof dim);
     dim[rows_dim(call)] = rows_at_a_time(call);
-#if HAS_VECTORIZER
+#if HAS_ROWS
     int128 largest = 0;
     const ptrdiff_t rows = call->dim[rows_dim(call)], tile = rows_at_a_time(call);
     for (ptrdiff_t start = 0; has_texts(call) && start < rows; start += dim[rows_dim(call)]) {
@@ -96,7 +96,7 @@ static int128 largest_workspace(const Call *call)
     return call->entry->workspace(dim);
 }
 
-#if HAS_VECTORIZER
+#if HAS_ROWS
 // Lay out the rows of texts for one run of the kernel.
 static int lay_texts(Call *call, ptrdiff_t start, ptrdiff_t rows, ptrdiff_t tile)
 {
