@@ -248,7 +248,13 @@ def _read_unigram(path: Path, model: Part, vocabulary: dict[str, int], shape: Sh
     )
 
 
-READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_pieces}
+def _read_words(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
+    """Return a tokenizer of whole words: pieces that nothing goes on behind."""
+    whole = {"unk_token": model.get("unk_token", "<unk>"), "max_input_chars_per_word": MAX_TOKEN_BYTES}
+    return replace(_read_word_pieces(path, whole, vocabulary, shape, decoder), continuing={})
+
+
+READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_pieces, "WordLevel": _read_words}
 
 
 def as_read(score: float) -> float:

@@ -3,31 +3,7 @@
 
 #include "runtime/tokenizer_parts.c"
 #include "runtime/tokenizer_unigram.c"
-
-// Add the longest pieces that a word begins with, and goes on with; one that has others is unknown.
-static bool add_word_pieces(Encoding *e, const char *at, const char *end)
-{
-    const Tokenizer *t = e->t;
-    const ptrdiff_t first = e->count;
-    ptrdiff_t characters = 0, size;
-    for (const char *next = at; next < end; next += utf8_size(next, end)) {
-        characters++;
-    }
-    uint32_t node = characters <= t->longest_word ? 0 : TOKENIZER_NONE;
-    for (; at < end; at += size) {
-        uint32_t token = 0;
-        size = node == TOKENIZER_NONE ? 0 : trie_below(t->trie, node, at, end, &token);
-        if (size == 0) {
-            e->count = first;
-            return add_token(e, t->unknown);
-        }
-        if (!add_token(e, token)) {
-            return false;
-        }
-        node = trie_child(t->trie, 0, '\xFF');  // below are the pieces within words
-    }
-    return true;
-}
+#include "runtime/tokenizer_words.c"
 
 // Add the tokens of a part that nothing cuts any more.
 static bool add_last(Encoding *e, const char *at, const char *end)
@@ -41,8 +17,6 @@ static bool add_last(Encoding *e, const char *at, const char *end)
     }
     return (e->t->bits & TOKENIZER_WORD_PIECES) != 0 ? add_word_pieces(e, at, end) : add_stretches(e, at, end);
 }
-
-static bool add_cuts(Encoding *e, ptrdiff_t step, const char *at, const char *end, bool first);
 
 // Whether a span goes to the part before it, which ends with a matched one or another.
 static inline bool span_joins(int64_t behavior, bool last, bool matched)
@@ -137,6 +111,9 @@ static bool add_text(Encoding *e, const char *text, ptrdiff_t bytes, bool specia
 {
     if (later) {
         return add_cuts(e, e->t->changes, text, text + bytes, first);
+    }
+    if (e->t->word_pages != NULL) {
+        return add_words(e, text, text + bytes);
     }
     if (!normalize(e->t, &text, &bytes, &e->text, &e->spare)) {
         return false;

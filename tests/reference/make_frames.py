@@ -60,9 +60,11 @@ PARTS: list[tuple[Any, Any]] = [
 def main() -> None:
     folder = Path(__file__).parent
     stored = json.loads(gzip.decompress((folder / "tokenizer_parts.json.gz").read_bytes()))
-    texts = [text for text in stored["texts"] if len(text) < 80][:14]
-    given = [[text] for text in texts] + [[a, b] for i, a in enumerate(texts) for b in (texts[i - 3], texts[4])]
+    texts = [text for text in stored["texts"] if len(text) < 80][:20]
+    given = [[text] for text in texts] + [[a, b] for i, a in enumerate(texts[:12]) for b in (texts[i - 3], texts[4])]
     content = {**stored["files"][FILE], "model": stored["models"][stored["files"][FILE]["model"]]}
+    added = [row for row in content["added_tokens"] if not row["normalized"]]
+    content["added_tokens"] = [{**row, "id": len(content["model"]["vocab"]) + i} for i, row in enumerate(added)]
     cases = list[dict[str, Any]]()
     for processor, cut in PARTS:
         said = {"post_processor": processor, "truncation": cut, "padding": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from mlaot.tokenizers import Tokenizer, characters
 from mlaot.tokenizers.frames import FIRST, SECOND, TYPE
 from mlaot.tokenizers.hugging_face import of_content
 
+from .compiled import Compiled
 from .test_hugging_face import STORED
 
 STORED_ROWS = json.loads((Path(__file__).parents[1] / "reference" / "frames.json").read_text())
 FILE = STORED["files"][STORED_ROWS["file"]]
-CONTENT = {**FILE, "model": STORED["models"][FILE["model"]]}
+MODEL = STORED["models"][FILE["model"]]
+ADDED = [row for row in FILE["added_tokens"] if not row["normalized"]]
+ADDED = [{**row, "id": len(MODEL["vocab"]) + i} for i, row in enumerate(ADDED)]
+CONTENT = {**FILE, "model": MODEL, "added_tokens": ADDED}
 
 
 def framed(said: dict[str, Any]) -> Tokenizer:
@@ -26,12 +31,16 @@ def framed(said: dict[str, Any]) -> Tokenizer:
 
 
 @pytest.mark.parametrize("case", STORED_ROWS["cases"], ids=lambda case: json.dumps(case["said"])[:60])
-def test_rows(case: dict[str, Any]) -> None:
+def test_rows(case: dict[str, Any], code: ctypes.CDLL) -> None:
     rows = rows_of(framed(case["said"]))
+    compiled = Compiled(code, rows.tokenizer)
     for texts, expected in zip(STORED_ROWS["given"], case["rows"], strict=True):
         if expected is not None:
             numbers = [token | type_ << TYPE for token, type_ in zip(*expected, strict=True)]
             assert rows.row(*texts) == numbers, texts
+        if expected is not None and len(texts) == 1 and not case["said"]["truncation"]:
+            found = compiled.encode(texts[0], end=True)
+            assert found == expected[0], texts
 
 
 def test_what_models_read() -> None:
