@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlaot.tokenizers.frames import FIRST, PART, SECOND, Frame, kept
 from mlaot.tokenizers.tokenizer import Tokenizer
@@ -15,7 +15,7 @@ END = -1  # behind the numbers of a row
 class Rows:
     """How texts become rows of numbers: by their tokens, in a frame."""
 
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer = field(repr=False)
     frame: Frame
 
     def row(self, *texts: str) -> list[int]:
