@@ -585,6 +585,12 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         return NULL;
     }
     out = out == Py_None ? NULL : out;
+#if HAS_TOKENS
+    if (order_texts(&call) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#endif
     if (place_outputs(&call, out) < 0 || place_inputs(&call, entry) < 0) {
         end_call(&call, -1);
         return NULL;
@@ -599,10 +605,22 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     rest[0] = NULL;
 #endif
     rest[1] = (char *)weights_at(self, 0);
+#if HAS_TOKENS
+    char *begins[MAX_OUTPUTS];
+    const ptrdiff_t rows = call.dim[rows_dim(&call)];
+    memcpy(begins, call.p + entry->inputs, sizeof *begins * (size_t)entry->outputs);
+#endif
     if (run_tiles(&call) < 0) {
         end_call(&call, -1);
         return NULL;
     }
+#if HAS_TOKENS
+    call.dim[rows_dim(&call)] = rows;
+    if (restore_order(&call, begins) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#endif
     if (out == NULL) {
         out = make_result(&call, entry->outputs, strings);
     } else {

@@ -19,6 +19,7 @@
 #define HAS_TOKENIZER 0
 #define HAS_ROWS 0
 #define HAS_VECTORIZER 0
+#define HAS_TOKENS 0
 
 #define DIMS 16
 #define MAX_RANK 8

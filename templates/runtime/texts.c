@@ -7,13 +7,15 @@
 #if HAS_ROWS
 #if HAS_VECTORIZER
 #include "runtime/vectorizer.c"
-#else
+#endif
+#if HAS_TOKENS
 #include "runtime/token_rows.c"
 #endif
 
-// The numbers of texts one behind the other, where the row of each ends, in bytes, and some rows in the same length.
+// The numbers of texts one behind the other, where the row of each ends, in bytes, some rows in the same length, and in
+// which order rows are computed, if that is another one.
 typedef struct {
-    Buffer numbers, ends, packed;
+    Buffer numbers, ends, packed, order;
 } TextRows;
 
 // Add what a text of the caller's is made of.
@@ -103,9 +105,16 @@ static ptrdiff_t row_begin(const TextRows *rows, ptrdiff_t i)
     return i == 0 ? 0 : ((const ptrdiff_t *)(const void *)rows->ends.at)[i - 1];
 }
 
-// How many numbers the longer one of a row and of some others has; at least one.
+// Which row is computed as number i.
+static ptrdiff_t row_at(const TextRows *rows, ptrdiff_t i)
+{
+    return rows->order.bytes > 0 ? ((const ptrdiff_t *)(const void *)rows->order.at)[i] : i;
+}
+
+// How many numbers the longer one of the row that is computed as number i and of some others has; at least one.
 static ptrdiff_t longer_row(const TextRows *rows, ptrdiff_t i, ptrdiff_t longest)
 {
+    i = row_at(rows, i);
     const ptrdiff_t own = (row_begin(rows, i + 1) - row_begin(rows, i)) / (ptrdiff_t)sizeof(int64_t);
     return own > longest ? own : longest;
 }
@@ -119,13 +128,13 @@ static bool pack_rows(TextRows *rows, ptrdiff_t start, ptrdiff_t count, ptrdiff_
         return false;
     }
     char *to = rows->packed.at;
-    for (ptrdiff_t i = start; i < start + count; i++, to += bytes) {
-        const ptrdiff_t begin = row_begin(rows, i), own = row_begin(rows, i + 1) - begin;
+    for (ptrdiff_t k = start; k < start + count; k++, to += bytes) {
+        const ptrdiff_t i = row_at(rows, k), begin = row_begin(rows, i), own = row_begin(rows, i + 1) - begin;
         if (own > 0) {
             memcpy(to, rows->numbers.at + begin, (size_t)own);
         }
-        for (ptrdiff_t k = own; k < bytes; k += size) {
-            memcpy(to + k, &(int64_t){NO_WORD}, sizeof(int64_t));
+        for (ptrdiff_t place = own; place < bytes; place += size) {
+            memcpy(to + place, &(int64_t){NO_WORD}, sizeof(int64_t));
         }
     }
     return true;
@@ -136,5 +145,38 @@ static void free_rows(TextRows *rows)
     free(rows->numbers.at);
     free(rows->ends.at);
     free(rows->packed.at);
+    free(rows->order.at);
 }
+
+#if HAS_TOKENS
+// Let rows be computed in the order of their lengths, so that those that are laid out together have few to fill; false
+// where memory is short.
+static bool order_rows(TextRows *rows, ptrdiff_t count)
+{
+    ptrdiff_t longest = 1, shortest = PTRDIFF_MAX;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        const ptrdiff_t own = longer_row(rows, i, 1);
+        longest = own > longest ? own : longest;
+        shortest = own < shortest ? own : shortest;
+    }
+    if (longest <= shortest) {
+        return true;
+    }
+    ptrdiff_t *begins = calloc((size_t)longest + 2, sizeof *begins);
+    const bool is_done = begins != NULL && buffer_room(&rows->order, count * (ptrdiff_t)sizeof *begins);
+    ptrdiff_t *order = (ptrdiff_t *)(void *)rows->order.at;
+    for (ptrdiff_t i = 0; is_done && i < count; i++) {
+        begins[longer_row(rows, i, 1) + 1]++;
+    }
+    for (ptrdiff_t length = 1; is_done && length <= longest; length++) {
+        begins[length + 1] += begins[length];
+    }
+    for (ptrdiff_t i = 0; is_done && i < count; i++) {
+        order[begins[longer_row(rows, i, 1)]++] = i;
+    }
+    rows->order.bytes = is_done ? count * (ptrdiff_t)sizeof *order : 0;
+    free(begins);
+    return is_done;
+}
+#endif
 #endif
