@@ -27,6 +27,7 @@ from mlaot.frontend.trace.strings import Strings
 from mlaot.frontend.trace.taps import tap
 from mlaot.frontend.trace.tensor import Buffer, Parameter, parameters
 from mlaot.frontend.trace.text import Text
+from mlaot.frontend.trace.tokens import Tokens
 from mlaot.ir.dims import dim
 from mlaot.ir.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
@@ -37,6 +38,7 @@ __all__ = [
     "Parameter",
     "Strings",
     "Text",
+    "Tokens",
     "arange",
     "bf16",
     "bool",

@@ -210,7 +210,7 @@ def comment(text: str) -> list[str]:
 
 def in_places(entry: Entry) -> Entry:
     """An entry whose strings are the places that they are in C, and whose texts are rows of terms."""
-    inputs = tuple(replace(port, strings=(), vectorizers=(), made=None) for port in entry.inputs)
+    inputs = tuple(replace(port, strings=(), vectorizers=(), rows=None, made=None) for port in entry.inputs)
     return replace(entry, inputs=inputs, outputs=tuple(replace(port, strings=(), then=None) for port in entry.outputs))
 
 
@@ -224,6 +224,7 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
         *(f"{new}: {old} in Python." for old, new in rename_dims if old != new),
         *(f"{a.name}: places of strings, {unknown(a.port)}." for a in arrays if a.port.strings),
         *(f"{a.name}: rows of terms of texts, count << 32 | place." for a in arrays if a.port.vectorizers),
+        *(f"{a.name}: rows of tokens of texts, type << 32 | token, -1 behind the end." for a in arrays if a.port.rows),
     ]
 
 

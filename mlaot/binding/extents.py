@@ -16,10 +16,11 @@ from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, s
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import SEEN
 from mlaot.ir.ports import Shape
-from mlaot.lower.program import Entry, ExtensionModule
+from mlaot.lower.program import Entry, ExtensionModule, Port
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
 MEANS = ("loss", "train_step", "accumulate", "fit")
+LONGEST_ROW = 1 << 20  # of tokens
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,18 @@ def smallest(extent: Expr, name: str) -> int:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if substitute(extent, {name: middle}) >= 0 else (middle + 1, high)
+    return low
+
+
+def longest_row(entry: Entry, port: Port) -> int:
+    """The most tokens that a row of an input may have for an entry's extents not to be negative; 0: no matter."""
+    name = str(port.shape[-1])
+    falling = [e for e in expressions(entry.extents) if names(e) == {name} and substitute(e, {name: LONGEST_ROW}) < 0]
+    low, high = 0, LONGEST_ROW if falling else 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = all(substitute(e, {name: middle}) >= 0 for e in falling)
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 

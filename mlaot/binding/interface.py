@@ -16,7 +16,7 @@ from mlaot.binding.literals import c_text
 from mlaot.binding.methods import is_scalar, methods, model_doc, module_doc, render_stub
 from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scalar_offsets, state_name
 from mlaot.binding.tables import kernel_names, session, tables
-from mlaot.binding.weights import DIGEST_BYTES, placed_weights
+from mlaot.binding.weights import DIGEST_BYTES, placed_weights, rows_of
 from mlaot.errors import MlaotError
 from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render, template_text, with_runtime
@@ -124,6 +124,7 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
         "fit": fit,
         "session": session(module),
         "generation": module.generation,
+        "has_tokenizer": bool(rows_of(module) or (module.generation and module.generation.tokenizer)),
         "module_doc": module_doc(module),
         "model_doc": model_doc(module),
         "version": c_text(module.version),

@@ -172,7 +172,7 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
-    if port.strings or port.vectorizers:
+    if port.strings or port.takes_texts:
         return f"{port.name}: str | bytes | Sequence[Any] | _Strings"
     if port.converts:
         return f"{port.name}: _Data | _Convertible"

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from mlaot.binding.extents import Extents, shown
+from mlaot.binding.extents import Extents, longest_row, shown
 from mlaot.binding.fit import Fit, make_fit
 from mlaot.binding.interface import attributes, check
 from mlaot.binding.methods import Method, gives_numbers, is_scalar, methods, model_doc
@@ -29,7 +29,7 @@ from mlaot.binding.state import (
     tensors_head,
 )
 from mlaot.binding.tables import describe, onnx_ports
-from mlaot.binding.weights import Vectorizers, steps_of, vectorizers_of
+from mlaot.binding.weights import Vectorizers, rows_of, steps_of, vectorizers_of
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
@@ -45,6 +45,8 @@ from mlaot.printing.python.spelling import index_text
 from mlaot.probe.beside import PLAIN_PYTHON
 from mlaot.render import render
 from mlaot.schedule.machine import whole_lines
+from mlaot.tokenizers.packing import pack
+from mlaot.tokenizers.rows import Rows
 from mlaot.tokenizers.text_steps import TextStep
 from mlaot.tokenizers.vectorizer import Vectorizer
 
@@ -53,6 +55,7 @@ FASTER = (FIT_BEGIN, FIT_STEP, FIT_END, READ_TEXTS)  # entries that only make ot
 UNICODE = ("combining", "decompositions", "compositions")
 AUTOMATON = ("mlaot.tokenizers.automaton", "Automaton")
 VECTORIZER, TEXT_STEPS = "mlaot.tokenizers.vectorizer", "mlaot.tokenizers.text_steps"
+ROWS, FRAMES = "mlaot.tokenizers.rows", "mlaot.tokenizers.frames"
 # What serves the methods that are no entries; of the others the line of their body.
 SERVERS = {
     "set_input": "_set_input",
@@ -126,7 +129,8 @@ def render_python(program: Program) -> str:
         fit=fit,
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
-        **text_parts(module.generation),
+        **text_parts(module),
+        frames=list(map(frame_text, rows_of(module))),
         vectorizers=[list(map(vectorizer_text, port)) for port in vectorizers_of(module)],
         vectorizer_definitions=definitions([(VECTORIZER, name) for name in ("Vectorizer", "rows")], ()),
         has_steps=bool(steps_of(module)),
@@ -136,7 +140,7 @@ def render_python(program: Program) -> str:
         named=dims,
         parameters=", ".join(dims.values()),
         extents=", ".join(f"{shown(extent)!r}: {index(extent, dims)}" for extent in extents.all),
-        entries=[entry_text(extents, entry, dims, vectorizers_of(module)) for entry in served.entries],
+        entries=[entry_text(extents, entry, dims, vectorizers_of(module), rows_of(module)) for entry in served.entries],
         known={"_ACCUMULATE": "accumulate", "_FIT": "fit", "_PREPARE": PREPARE},
         names=[entry.name for entry in served.entries],
         constants=constants(module, fit),
@@ -171,8 +175,10 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
             )
 
 
-def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers]) -> str:
-    """Return an entry of the table; ``known``: the vectorizers of all inputs."""
+def entry_text(
+    extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers], rows: Sequence[Rows]
+) -> str:
+    """Return an entry of the table; ``known``: the vectorizers of all inputs; ``rows``: what makes theirs of tokens."""
     kernel = {"fit": "train_step"}.get(entry.name, entry.name)
     parts = ("_forward", "_backward") if entry.split else ("",)
     solves = [
@@ -180,7 +186,7 @@ def entry_text(extents: Extents, entry: Entry, dims: dict[str, str], known: Sequ
         for s in extents.solves(entry)
     ]
     fields = {
-        "inputs": tuple_text(port_text(port, known) for port in entry.inputs),
+        "inputs": tuple_text(port_text(port, known, rows_text(entry, port, rows)) for port in entry.inputs),
         "outputs": tuple_text(port_text(port, known) for port in entry.results),
         "run": tuple_text(f"_{kernel}{part}_python" for part in parts),
         "workspace": f"lambda {', '.join(dims.values())}: {index(parse(entry.workspace), dims)}",
@@ -207,14 +213,23 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
-    """Return a port of the table; ``known``: the vectorizers of all inputs."""
+def rows_text(entry: Entry, port: Port, rows: Sequence[Rows]) -> tuple[str, ...]:
+    """Return the fields of a port whose numbers are tokens of texts."""
+    if port.rows is None:
+        return ()
+    most = longest_row(entry, port)
+    return (f"frame=_FRAMES[{rows.index(port.rows)}], tokens={len(port.rows.tokenizer.tokens)}, longest={most}",)
+
+
+def port_text(port: Port, known: Sequence[Vectorizers], of_rows: Sequence[str] = ()) -> str:
+    """Return a port of the table; ``known``: the vectorizers of all inputs; ``of_rows``: what ``rows_text`` gives."""
     more = [f"default={float(port.default)!r}"] if port.default is not None else []
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
     more += [f"{name}={step_text(step)}" for name, step in (("made", port.made), ("then", port.then)) if step]
+    more += of_rows
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []
     more += [f"room={written(parse(port.room))!r}"] if port.room else []
     shape = tuple(written(parse(extent)) for extent in port.shape)
@@ -284,24 +299,34 @@ def text_constants(module: ExtensionModule, generation: Generation) -> dict[str,
     }
 
 
-def text_parts(generation: Generation | None) -> dict[str, object]:
+def text_parts(module: ExtensionModule) -> dict[str, object]:
     """Return what the templates of texts and tokens have to know."""
-    tokenizer = b"" if generation is None else generation.tokenizer
+    generation, tokenizer = module.generation, b"" if module.generation is None else module.generation.tokenizer
+    packed = {tokenizer, *(pack(rows.tokenizer) for rows in rows_of(module))} - {b""}
+    if len(packed) > 1 or (generation is not None and rows_of(module)):
+        raise MlaotError(f"{module.name}: a module in plain Python has one tokenizer, of what it reads or writes")
     fields = ("busy", "drawn", "ended", "how", "left", "length", "model", "stops")
     return {
         "has_text": generation is not None,
         "texts": 1 if generation is None else generation.texts,
         "generation_slots": tuple(f"_{field}" for field in (*fields, *(("first", "held") if tokenizer else ()))),
-        "tokenizer": base64_text(tokenizer),
-        "definitions": tokenizer_text() if tokenizer else (),
+        "tokenizer": base64_text(b"".join(packed)),
+        "definitions": tokenizer_text(bool(rows_of(module))) if packed else (),
         "unicode": UNICODE,
     }
 
 
-def tokenizer_text() -> list[str]:
+def tokenizer_text(has_rows: bool = False) -> list[str]:
     """Return the definitions that unpack a tokenizer; those of its tables of characters are given."""
     given = {renamed(("mlaot.tokenizers.unicode", name)) for name in UNICODE}
-    return definitions([("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)], given)
+    roots = [("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)]
+    return definitions([*roots, *([(ROWS, "Rows"), (ROWS, "END"), (FRAMES, "Frame")] if has_rows else [])], given)
+
+
+def frame_text(rows: Rows) -> str:
+    """Return what stands around texts."""
+    values = (f"{each.name}={getattr(rows.frame, each.name)!r}" for each in fields(rows.frame))
+    return f"_frames_Frame({', '.join(values)})"
 
 
 def vectorizer_text(vectorizer: Vectorizer) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 
-from mlaot.binding.extents import Extents, shown
+from mlaot.binding.extents import Extents, longest_row, shown
 from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_dtype, c_lines, c_text, c_type
 from mlaot.binding.methods import HIDDEN, gives_numbers, is_scalar, model_doc, module_doc, port_text, type_text
@@ -26,7 +26,7 @@ from mlaot.binding.state import (
     slot_row,
     tensors_head,
 )
-from mlaot.binding.weights import Packed, Weights, alone, in_order, steps_of, vectorizers_of, weights_parts
+from mlaot.binding.weights import Packed, Weights, alone, in_order, rows_of, steps_of, vectorizers_of, weights_parts
 from mlaot.ir.dims import parse
 from mlaot.ir.indices import IndexRange
 from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
@@ -195,8 +195,10 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_COUNTS": any(entry.counts for entry in entries),
         "HAS_INDICES": bool(index_dtypes(served)),
-        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module) or steps_of(module)),
+        "HAS_STRINGS": bool(strings_of(module) or vectorizers_of(module) or rows_of(module) or steps_of(module)),
+        "HAS_ROWS": bool(vectorizers_of(module) or rows_of(module)),
         "HAS_VECTORIZER": bool(vectorizers_of(module)),
+        "HAS_TOKENS": bool(rows_of(module)),
         "HAS_STEPS": bool(steps_of(module)),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
@@ -417,21 +419,26 @@ def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
 def port_rows(
     extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], blocks_at: Mapping[Packed, int]
 ) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where vectorizers lie."""
+    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where those of texts are."""
     rows, at, steps = [], 0, step_places(entry)
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
-        rows.append(port_row(extents, port, texts_row(port, blocks_at) + steps.get(port.name, "") + ranges, strings))
+        rows.append(
+            port_row(extents, port, texts_row(entry, port, blocks_at) + steps.get(port.name, "") + ranges, strings)
+        )
         at += len(port.ranges)
     return rows
 
 
-def texts_row(port: Port, blocks_at: Mapping[Packed, int]) -> str:
+def texts_row(entry: Entry, port: Port, blocks_at: Mapping[Packed, int]) -> str:
     """The fields of a port of texts."""
-    if not port.vectorizers:
+    if not port.takes_texts:
         return ""
-    size = sum(vectorizer.size for vectorizer in port.vectorizers)
-    return f", .has_texts = true, .texts_at = {blocks_at[port.vectorizers]}, .texts_size = {size}"
+    size, most = sum(vectorizer.size for vectorizer in port.vectorizers), 0
+    if port.rows:
+        size, most = len(port.rows.tokenizer.tokens), longest_row(entry, port)
+    at = blocks_at[port.rows or port.vectorizers]
+    return f", .has_texts = true, .texts_at = {at}, .texts_size = {size}, .texts_most = {most}"
 
 
 def steps_in(entry: Entry) -> tuple[list[TextStep], list[tuple[Port, list[TextStep]]]]:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from mlaot.binding.state import scalar_runs
 from mlaot.lower.program import ExtensionModule
 from mlaot.schedule.machine import LINE, whole_lines
+from mlaot.tokenizers.rows import Rows
+from mlaot.tokenizers.rows_packing import pack_rows
 from mlaot.tokenizers.text_packing import pack_step
 from mlaot.tokenizers.text_steps import TextStep
 from mlaot.tokenizers.vectorizer import Vectorizer
 from mlaot.tokenizers.vectorizer_packing import pack_vectorizers
 
 Vectorizers = tuple[Vectorizer, ...]
-Packed = Vectorizers | TextStep  # what lies in a block
+Packed = Vectorizers | Rows | TextStep  # what lies in a block
 # Weights up to this size are written as text, larger ones are embedded by the assembler.
 TEXT_LIMIT = 64 * 1024
 # Unless settings say so, larger ones go into a file of their own.
@@ -52,7 +54,8 @@ def placed_weights(module: ExtensionModule) -> Weights:
 
 def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Packed, int]]:
     """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
-    state, the scalar table, the tokenizer, the vectorizers of each input that has some, and what steps have to know.
+    state, the scalar table, the tokenizer, what makes numbers of the texts of each input that has some, and what steps
+    have to know.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
@@ -65,6 +68,7 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
         parts += [part, bytes(-len(part) % LINE)]
     place, blocks_at = tokenizer_at + whole_lines(len(tokenizer)), dict[Packed, int]()
     packed: dict[Packed, bytes] = {vectorizers: pack_vectorizers(vectorizers) for vectorizers in vectorizers_of(module)}
+    packed |= {rows: pack_rows(rows) for rows in rows_of(module)}
     packed |= {step: pack_step(step) for step in dict.fromkeys(map(alone, steps_of(module)))}
     for block, part in packed.items():
         parts += [part, bytes(-len(part) % LINE)]
@@ -77,6 +81,12 @@ def vectorizers_of(module: ExtensionModule) -> list[Vectorizers]:
     """The vectorizers of inputs."""
     ports = [port for entry in module.entries for port in entry.inputs]
     return list(dict.fromkeys(port.vectorizers for port in ports if port.vectorizers))
+
+
+def rows_of(module: ExtensionModule) -> list[Rows]:
+    """What makes rows of tokens for inputs."""
+    ports = [port for entry in module.entries for port in entry.inputs]
+    return list(dict.fromkeys(port.rows for port in ports if port.rows))
 
 
 def steps_of(module: ExtensionModule) -> list[TextStep]:

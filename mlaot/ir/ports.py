@@ -15,6 +15,7 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import DTYPES
 
 if TYPE_CHECKING:
+    from mlaot.tokenizers.rows import Rows
     from mlaot.tokenizers.text_steps import TextStep
     from mlaot.tokenizers.vectorizer import Vectorizer
 
@@ -33,9 +34,10 @@ class Port:
     bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
-    of rows of their terms. ``made``: what makes an input, which callers do not pass, of those that they do. ``then``:
-    what makes an output's strings of its numbers; if it takes several columns, these lie along a last axis. ``room``:
-    how many elements an output may have at most whose shape a call counts, the text of an expression; else empty.
+    of rows of their terms; ``rows``: in the place of rows of their tokens. ``made``: what makes an input, which callers
+    do not pass, of those that they do. ``then``: what makes an output's strings of its numbers; if it takes several
+    columns, these lie along a last axis. ``room``: how many elements an output may have at most whose shape a call
+    counts, the text of an expression; else empty.
     """
 
     name: str
@@ -47,19 +49,26 @@ class Port:
     strings: tuple[str, ...] = ()
     further: bool = False
     vectorizers: tuple[Vectorizer, ...] = ()
+    rows: Rows | None = None
     made: TextStep | None = None
     then: TextStep | None = None
     room: str = ""
 
     @property
+    def takes_texts(self) -> bool:
+        """Whether callers see texts in the place of rows of numbers."""
+        return bool(self.vectorizers) or self.rows is not None
+
+    @property
     def is_text(self) -> bool:
         """Whether callers see strings."""
-        return bool(self.strings or self.vectorizers or self.then)
+        return bool(self.strings or self.then or self.takes_texts)
 
     @property
     def seen(self) -> Shape:
         """The shape that callers see."""
-        return self.shape[:-1] if self.vectorizers or (self.then is not None and self.then.columns > 1) else self.shape
+        is_along_last = self.takes_texts or (self.then is not None and self.then.columns > 1)
+        return self.shape[:-1] if is_along_last else self.shape
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,10 @@ def _drawn(port: Port, number: int, shape: tuple[int, ...], dims: Mapping[str, i
     if port.vectorizers:  # terms that are there up to three times
         size = np.uint64(sum(vectorizer.size for vectorizer in port.vectorizers))
         elements = ((z >> np.uint64(32)) % np.uint64(4)) << np.uint64(32) | (z & np.uint64(0xFFFFFFFF)) % size
+    if port.rows:  # tokens, and ends of rows between them
+        tokens = z % np.uint64(len(port.rows.tokenizer.tokens))
+        elements = np.where(z >> np.uint64(61) == 0, -1, tokens.astype(np.int64))
+        elements[:: shape[-1] or 1] = tokens[:: shape[-1] or 1]
     elements, z = elements.astype(dtype.numpy).reshape(shape), z.reshape(shape)
     most = 2**8 if dtype.kind == "f" else min(2**31, np.iinfo(dtype.numpy).max + 1) if port.ranges else 0
     for range_ in port.ranges:

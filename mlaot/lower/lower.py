@@ -222,10 +222,8 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    vectorizers, made = attrs.get("vectorizers", ()), attrs.get("made")
-    return Port(
-        name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, made, room=room
-    )
+    made_of = attrs.get("vectorizers", ()), attrs.get("rows"), attrs.get("made")
+    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, *made_of, room=room)
 
 
 def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr], most: Mapping[str, Dim]) -> Port:

@@ -23,6 +23,7 @@ from mlaot.frontend.trace.declaration import Arrays, Declaration, Reference, Tra
 from mlaot.frontend.trace.model import LabelsOf
 from mlaot.frontend.trace.promotion import as_node
 from mlaot.frontend.trace.tensor import Held, Tensor
+from mlaot.frontend.trace.tokens import Tokens
 from mlaot.ir import Dim, Graph, Type
 from mlaot.ir.dims import assign, dim, names, substitute
 from mlaot.ir.types import i64
@@ -33,6 +34,7 @@ from mlaot.onnx.importer import Importer
 from mlaot.onnx.protos import all_nodes, domain_of, identifier
 from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
+from mlaot.onnx.tokens import TEXTS, check_tokens, read_by, text_type
 from mlaot.onnx.values import (
     Computed,
     MadeStrings,
@@ -55,16 +57,20 @@ REFUSED = "refused_"
 ROUNDS = 32  # imports, each of which finds out more of what open dims are
 
 
-def load(path: str | Path | onnx.ModelProto, dims: Mapping[str, Size] | None = None) -> Declaration:
+def load(
+    path: str | Path | onnx.ModelProto, dims: Mapping[str, Size] | None = None, tokens: Tokens | None = None
+) -> Declaration:
     """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
 
     ``dims`` gives sizes to dimensions that the file leaves open, and ``AtMost`` to lengths that the data decide.
-    Tensors stored outside of the file must lie in its folder or below it.
+    Tensors stored outside of the file must lie in its folder or below it. With ``tokens`` the model takes texts in the
+    place of ``input_ids`` and what goes with them.
     """
     if isinstance(path, onnx.ModelProto):
-        return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ")
+        return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ", tokens=tokens)
     beside = Path(sys._getframe(1).f_code.co_filename).parent / path
-    return declare(read(beside if beside.exists() else Path(path)), dims or {}, place=f"{Path(path).name}: ")
+    found = read(beside if beside.exists() else Path(path))
+    return declare(found, dims or {}, place=f"{Path(path).name}: ", tokens=tokens)
 
 
 def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any = None) -> Declaration:
@@ -78,7 +84,8 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
         raise MlaotError(f"{model.onnx} lies outside of {project}; the key 'onnx' names a file of the project: copy it")
     if not is_file:
         raise MlaotError(f"no file {model.onnx!r} in {project}; the key 'onnx' names a file of the project")
-    return replace(declare(read(path), dict(model.dims), place=f"{model.onnx}: "), sample=sample)
+    tokens = Tokens(settings.project / model.tokenizer) if model.tokenizer else None
+    return replace(declare(read(path), dict(model.dims), place=f"{model.onnx}: ", tokens=tokens), sample=sample)
 
 
 def declare(
@@ -87,13 +94,15 @@ def declare(
     place: str = "",
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
+    tokens: Tokens | None = None,
 ) -> Declaration:
     """Declare a model in memory.
 
     ``shapes``: those of inputs of which the file says too little, a list of them for a sequence, None for an optional
-    without a value. ``ports`` is told what each output is: its port, a list of them, or None.
+    without a value. ``ports`` is told what each output is: its port, a list of them, or None. ``tokens``: callers have
+    texts.
     """
-    return Declaration(lambda: trace_model(model, dims, shapes, ports), place, references(model))
+    return Declaration(lambda: trace_model(model, dims, shapes, ports, tokens), place, references(model, tokens))
 
 
 def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -102,7 +111,7 @@ def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [info for info in graph.input if info.name not in names]
 
 
-def references(model: onnx.ModelProto) -> dict[str, Reference]:
+def references(model: onnx.ModelProto, tokens: Tokens | None = None) -> dict[str, Reference]:
     """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
 
     Nobody for models of sequences, which a module takes apart, and of strings, of which it has the places.
@@ -114,6 +123,9 @@ def references(model: onnx.ModelProto) -> dict[str, Reference]:
     def run(compute: Callable[[dict[str, Any]], Any], arrays: Arrays) -> Arrays:
         kinds = {info.name: info.type.tensor_type.elem_type for info in graph_inputs(model.graph)}
         dtypes = {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
+        if tokens:
+            read_ = read_by(tokens, arrays[TEXTS]).items()
+            arrays = {**arrays, **{port_name(k): v.astype(dtypes[k]) for k, v in read_ if k in dtypes}}
         outputs = compute({name: to_ml_dtype(arrays[port_name(name)], dtype) for name, dtype in dtypes.items()})
         names = [port_name(info.name) for info in model.graph.output]
         return dict(zip(names, map(from_ml_dtype, outputs), strict=True))
@@ -172,6 +184,7 @@ def trace_model(
     dims: Mapping[str, Size],
     shapes: Mapping[str, Any] | None = None,
     ports: dict[str, Any] | None = None,
+    tokens: Tokens | None = None,
 ) -> Traced:
     """Trace a model, of which open dims are settled as far as its operators need it.
 
@@ -180,15 +193,15 @@ def trace_model(
     """
     shapes = shapes or {}
     try:
-        return _settle(model, dims, {}, shapes, ports, [])
+        return _settle(model, dims, {}, shapes, ports, [], tokens)
     except Computed as error:
         known = deciding.pinned(model.graph, pinned_by(dims)) or deciding.solve(
-            model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers]).graph)
+            model, lambda numbers, meant: str(_settle(model, dims, meant, shapes, None, [numbers], tokens).graph)
         )
         if known:
-            return _settle(model, dims, {}, shapes, ports, known)
+            return _settle(model, dims, {}, shapes, ports, known, tokens)
         try:
-            return _settle(model, dims, {}, shapes, ports, [], is_counting=True)
+            return _settle(model, dims, {}, shapes, ports, [], tokens, is_counting=True)
         except MlaotError as other:
             raise (other if isinstance(other, Computed) or most_by(dims) else error) from None
 
@@ -200,6 +213,7 @@ def _settle(
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    tokens: Tokens | None,
     *,
     is_counting: bool = False,
 ) -> Traced:
@@ -207,7 +221,7 @@ def _settle(
     texts = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
-            return _import_model(model, dims, meant, texts, shapes, ports, known, is_counting=is_counting)
+            return _import_model(model, dims, meant, texts, shapes, ports, known, tokens, is_counting=is_counting)
         except Refined as refined:
             if not left:
                 raise MlaotError(refined.message) from None
@@ -226,6 +240,7 @@ def _import_model(
     shapes: Mapping[str, Any],
     ports: dict[str, Any] | None,
     known: Sequence[deciding.Numbers],
+    tokens: Tokens | None,
     *,
     is_counting: bool,
 ) -> Traced:
@@ -239,6 +254,9 @@ def _import_model(
         importer.weights |= importer.ports
         env = importer.initializers(model.graph)
         arguments: list[tuple[str, str]] = []  # the names of ports, and those of the file
+        if tokens:
+            env.update(_texts_argument(importer, graph, model, tokens))
+            arguments.append((TEXTS, TEXTS))
         for info in model.graph.input:
             if info.name not in env:
                 shape = _shape_of(info, shapes, importer.pinned)
@@ -264,7 +282,7 @@ def _import_model(
         per_example=False,
         arguments=tuple(inputs),
         refusals=tuple(message for _, message in importer.conditions),
-        file_names=dict([*arguments, *results]),
+        file_names={} if tokens else dict([*arguments, *results]),
         labels=labels,
         steps=steps,
     )
@@ -326,6 +344,16 @@ def _argument(
         source = Source(port_name(name), type_.shape)
         return Strings(index, np.array(importer.known, object), is_open=True, source=source)
     return as_coded(Tensor(graph.input(port_name(name), type_)), element_type(proto).tensor_type.elem_type)
+
+
+def _texts_argument(importer: Importer, graph: Graph, model: onnx.ModelProto, tokens: Tokens) -> dict[str, Any]:
+    """Return the values of those inputs that texts stand for."""
+    infos = {info.name: info.type.tensor_type for info in graph_inputs(model.graph)}
+    check_tokens(model.graph, infos, tokens)
+    types = {name: input_type(importer, name, onnx.TypeProto(tensor_type=infos[name]), ...) for name in infos}
+    rows = Tensor(graph.input(TEXTS, text_type(types), rows=tokens.made))
+    found = {name: value for name, value in read_by(tokens, rows).items() if name in infos}
+    return {name: F.astype(value, types[name].dtype.numpy) for name, value in found.items()}
 
 
 def _result(

@@ -70,7 +70,7 @@ def _draw(port: Port, sizes: Sizes, array: Array | None, seed: int, factor: floa
     draw, is_float = draw_of(port.dtype), port.dtype in ("f64", "f32", "f16", "bf16")
     if port.shape and not is_float and port.dtype != "bool" and not port.ranges:
         draw = Draw(0, min(most, np.iinfo(DTYPES[port.dtype].numpy).max + 1))
-    if array is not None and array.size and port.default is None and not port.vectorizers:
+    if array is not None and array.size and port.default is None and not port.takes_texts:
         shape = tuple(substitute(parse(extent), sizes) for extent in port.shape)
         if array.ndim == len(shape) and 0 < prod(shape) * array.itemsize <= CONTENT:
             part = array[tuple(map(slice, shape))]

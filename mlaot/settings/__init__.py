@@ -161,10 +161,11 @@ class ModelSettings(Options):
         pattern=PATH,
     )
     tokenizer: str = key(
-        "what makes tokens of texts for a model of `llm`: a file such as tokenizer.json, tokenizer.model or"
+        "what makes tokens of texts for a model of `llm`, or for an ONNX file, which takes texts then in place of"
+        " `input_ids`, `attention_mask` and `token_type_ids`: a file such as tokenizer.json, tokenizer.model or"
         " tokenizer.bin, or a folder that has one",
         default="",
-        otherwise="the tokenizer that the model's folder or GGUF file has, if any",
+        otherwise="the tokenizer that the model's folder or GGUF file has, if any; an ONNX file takes tokens",
         expected="the path of a file or of a folder, such as 'tokenizer.json'",
         example="tokenizer.json",
         pattern=PATH,
@@ -343,7 +344,7 @@ class Settings:
     @property
     def onnx_models(self) -> dict[str, ModelSettings]:
         """Return the models of the files of ``onnxruntime``."""
-        models = {PurePath(model.onnx).as_posix(): model for model in self.models if model.onnx}
+        models = {PurePath(model.onnx).as_posix(): model for model in self.models if model.onnx and not model.tokenizer}
         return {file: models[file] for file in self.onnxruntime.files} if self.onnxruntime else {}
 
     def options(self, model: ModelSettings) -> Options:

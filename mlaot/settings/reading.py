@@ -213,9 +213,9 @@ def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget
     if len(kinds) > 1:
         kinds_text = " and ".join(f"a key {kind!r}" for kind in kinds)
         raise MlaotError(f"{where} of {FILE} has {kinds_text}; a model is declared by one")
-    for key in ("tokenizer", "slides"):
-        if values[key] and kinds != ["llm"]:
-            raise MlaotError(f"key {key!r} in {where} of {FILE} is for models of llm; leave it out")
+    for key, takers in (("tokenizer", ("llm", "onnx")), ("slides", ("llm",))):
+        if values[key] and kinds[0] not in takers:
+            raise MlaotError(f"key {key!r} in {where} of {FILE} is for models of {' and '.join(takers)}; leave it out")
     dims = read_dims(table.get("dims", {}), name, kind=kinds[0])
     if missing := [isa for isa in own["isa"] if isa not in project["isa"]]:
         raise MlaotError(
@@ -239,7 +239,7 @@ def models_of_files(
 
     Where several have one name, those of their folders are part of the modules' names: ``digits.ort_small_det``.
     """
-    declared = {PurePath(model.onnx).as_posix() for model in models}
+    declared = {PurePath(model.onnx).as_posix() for model in models if not model.tokenizer}
     names = Counter(PurePath(file).name for file in onnxruntime.files)
     for file in (file for file in onnxruntime.files if file not in declared):
         path = PurePath(file).with_suffix("")

@@ -11,6 +11,7 @@ from typing import Any
 from mlaot.checked_json import MAX_BYTES, read_json
 from mlaot.errors import MlaotError
 from mlaot.tokenizers.json_decoder import Decoder, read_decoder
+from mlaot.tokenizers.json_frames import around, read_frame
 from mlaot.tokenizers.json_steps import Part, Shape, byte_of, flat, refuse, utf8, word_characters
 from mlaot.tokenizers.merging import Pair
 from mlaot.tokenizers.steps import MARK
@@ -41,8 +42,9 @@ def of_content(path: Path, content: Part) -> Tokenizer:
     found = READERS[kind](path, model, _vocabulary(path, model, kind), shape, decoder)
     found = replace(found, normalizer=shape.normalizer, cuts=shape.cuts, drops_space=decoder.drops_space)
     found = with_added(path, found, content.get("added_tokens") or [], decoder)
-    begin, end = _template(path, content.get("post_processor"), len(found.tokens))
-    return replace(found, begin=begin, closing=end, end=end)
+    frame = read_frame(path, content, len(found.tokens))
+    begin, end = around(frame.single)
+    return replace(found, begin=begin, closing=end, end=end, frame=frame)
 
 
 def _kind(model: Part) -> str:
@@ -246,7 +248,13 @@ def _read_unigram(path: Path, model: Part, vocabulary: dict[str, int], shape: Sh
     )
 
 
-READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_pieces}
+def _read_words(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
+    """Return a tokenizer of whole words: pieces that nothing goes on behind."""
+    whole = {"unk_token": model.get("unk_token", "<unk>"), "max_input_chars_per_word": MAX_TOKEN_BYTES}
+    return replace(_read_word_pieces(path, whole, vocabulary, shape, decoder), continuing={})
+
+
+READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_pieces, "WordLevel": _read_words}
 
 
 def as_read(score: float) -> float:
@@ -286,29 +294,3 @@ def with_added(path: Path, found: Tokenizer, rows: Sequence[Part], decoder: Deco
     opening = {i: first for i, first in opening.items() if first != dropped(tokens[i], decoder.drops_space)}
     found = replace(found, **flags, tokens=tuple(tokens), added=added, added_later=later, opening=opening)
     return replace(found, special=frozenset(special), silent=frozenset(special), words=words)
-
-
-def _template(path: Path, part: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tokens that a post-processor puts in front of a text, and those behind it."""
-    found: tuple[list[int], list[int]] = [], []
-    parts = [one for one in flat(path, part, "processors") if one.get("type") != "ByteLevel"]
-    for one in parts:
-        try:
-            if len(parts) > 1:
-                raise KeyError
-            if one.get("type") in ("BertProcessing", "RobertaProcessing"):
-                found = [one["cls"][1]], [one["sep"][1]]
-            elif one.get("type") == "TemplateProcessing":
-                rows, special = one["single"], one["special_tokens"]
-                (text,) = (i for i, row in enumerate(rows) if "Sequence" in row)
-                sides = (rows[:text], rows[text + 1 :])
-                front, back = ([i for row in side for i in special[row["SpecialToken"]["id"]]["ids"]] for side in sides)
-                found = front, back
-            else:
-                raise KeyError
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            supported = "one of BertProcessing, RobertaProcessing, or TemplateProcessing with its special tokens"
-            raise refuse(path, "post_processor", one, supported) from None
-    if not all(type(i) is int and 0 <= i < count for of in found for i in of):
-        raise refuse(path, "post_processor", found, "tokens of the vocabulary")
-    return tuple(found[0]), tuple(found[1])

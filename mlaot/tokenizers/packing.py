@@ -14,9 +14,11 @@ import numpy as np
 from mlaot.tokenizers import unicode, unigram
 from mlaot.tokenizers.automaton import Automaton
 from mlaot.tokenizers.merging import Pair, merge
+from mlaot.tokenizers.normalizer import Normalizer
 from mlaot.tokenizers.steps import BEHAVIORS, Change, Cut, Form, Map, Prefix, Prepend, Replace, Strip
 from mlaot.tokenizers.tokenizer import Tokenizer, dropped
 from mlaot.tokenizers.trie import NONE, double_array
+from mlaot.tokenizers.words import word_tables
 
 MAGIC = int.from_bytes(b"mlaotok1", "little")
 TABLES = (
@@ -37,6 +39,7 @@ TABLES = (
     ),
     *("added", "added_later", "kept", "frozen", "trie", "charsmap", "map_ends", "map_bytes", "plain"),
     *("steps", "parts", "words_of", "written", "compose_pages", "compose_classes", "decompositions", "compositions"),
+    *("word_pages", "word_codes", "word_actions", "word_bytes", "word_plain"),
 )
 # Bits of a tokenizer.
 UNIGRAM, BYTE_LEVEL, FUSES, SINGLE, WORD_PIECES, MARKS, STRIPS, PREFIXES = (1 << bit for bit in range(8))
@@ -104,6 +107,8 @@ def pack(tokenizer: Tokenizer) -> bytes:
     if t.kind == "wordpiece":
         behind = {WITHIN + piece: token for piece, token in t.continuing.items()}
         tables["trie"] = double_array({**t.pieces, **behind})
+        if not (t.added_later or has_more(normalizer)):
+            tables |= word_tables(normalizer.changes, t.cuts)
     assert len(t.cuts) <= MAX_CUTS, "bug in mlaot: too many steps"
     steps = (*normalizer.changes, *t.cuts)
     tables["steps"], tables["parts"] = _steps(steps)
@@ -123,6 +128,11 @@ def pack(tokenizer: Tokenizer) -> bytes:
         *(t.longest_word, t.unknown, struct.unpack("<q", struct.pack("<d", t.unknown_score))[0]),
     )
     return _block(head, tables)
+
+
+def has_more(normalizer: Normalizer) -> bool:
+    """Tell whether a normalizer does more than its steps."""
+    return bool(normalizer.charsmap or normalizer.kept) or normalizer.strips or normalizer.prefixes or normalizer.marks
 
 
 def _block(head: Sequence[int], tables: dict[str, bytes]) -> bytes:

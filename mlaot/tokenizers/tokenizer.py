@@ -9,6 +9,7 @@ from functools import cache, cached_property
 
 from mlaot.tokenizers import unigram, wordpiece
 from mlaot.tokenizers.automaton import Automaton
+from mlaot.tokenizers.frames import Frame
 from mlaot.tokenizers.merging import Pair, Pairs, merge
 from mlaot.tokenizers.normalizer import Normalizer
 from mlaot.tokenizers.steps import BLANKS, MARK, Cut, Prefix
@@ -59,6 +60,7 @@ class Tokenizer:
     end: tuple[int, ...] = ()  # each of them ends a text
     drops_space: bool = False  # that a first token begins with
     opening: Mapping[int, bytes] = field(default_factory=dict)  # what else first tokens add
+    frame: Frame | None = None  # of texts that are read as a whole, where a file says more than begin and closing
 
     @cached_property
     def kept(self) -> frozenset[bytes]:

@@ -56,25 +56,23 @@ def _children(root: Node) -> list[Children]:
 
 def _bases(sets: list[Children]) -> list[int]:
     """Return the base of each set, where the places of all its bytes are free; without children it is 0."""
-    bases, taken = [0] * len(sets), {0}
-    begin, end, free = 1, 1, 0  # the bits of `free` are the places from `begin` to `end`
+    bases = [0] * len(sets)
+    begin, end, free, bare = 1, 1, 0, 0  # bits of the places from `begin` to `end`: those free, those no base yet
     for i in range(len(sets) - 1, 0, -1):
         labels = [byte for byte, _, _ in sets[i]]
         while True:
-            fits = free
+            fits = free & bare
             for label in labels:
                 fits &= free >> label
-            while fits and begin + (fits & -fits).bit_length() - 1 in taken:
-                fits &= fits - 1
             if fits:
                 break
             kept = max(begin, end - WINDOW)
-            free = free >> (kept - begin) | ((1 << WINDOW) - 1) << (end - kept)
+            free, bare = (bits >> (kept - begin) | ((1 << WINDOW) - 1) << (end - kept) for bits in (free, bare))
             begin, end = kept, end + WINDOW
             if end > MAX_BASE:
                 raise MlaotError("the tokenizer has too many pieces, or too long ones")
         bases[i] = begin + (fits & -fits).bit_length() - 1
-        taken.add(bases[i])
+        bare &= ~(1 << (bases[i] - begin))
         for label in labels:
             free &= ~(1 << (bases[i] + label - begin))
     return bases

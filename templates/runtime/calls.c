@@ -463,7 +463,7 @@ static int end_call(Call *call, int status)
 #if HAS_STRINGS
         release(call->inputs[i].made);
 #endif
-#if HAS_VECTORIZER
+#if HAS_ROWS
         free_rows(&call->inputs[i].rows);
 #endif
     }
@@ -641,7 +641,7 @@ static int run_tiles(Call *call)
     do {            // without rows, too: sums over them are 0
         is_empty = true;
         call->dim[rows_dim(call)] = rows - start < tile ? rows - start : tile;
-#if HAS_VECTORIZER
+#if HAS_ROWS
         if (lay_texts(call, start, rows, tile) < 0) {
             return -1;
         }
@@ -708,6 +708,12 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
         return NULL;
     }
     out = out == Py_None ? NULL : out;
+#if HAS_TOKENS
+    if (order_texts(&call) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#endif
     if (place_outputs(&call, out) < 0 || place_inputs(&call, entry) < 0) {
         end_call(&call, -1);
         return NULL;
@@ -730,12 +736,24 @@ static PyObject *call_entry(Model *self, const Entry *entry, PyObject *const *ar
     rest[0] = NULL;
 #endif
     rest[1] = (char *)weights_at(self, 0);
+#if HAS_TOKENS
+    char *begins[MAX_OUTPUTS];
+    const ptrdiff_t rows = call.dim[rows_dim(&call)];
+    memcpy(begins, call.p + entry->inputs, sizeof *begins * (size_t)entry->outputs);
+#endif
     if (run_tiles(&call) < 0) {
         end_call(&call, -1);
         return NULL;
     }
 #if HAS_COUNTS
     if (take_counted(&call, out) < 0) {
+        end_call(&call, -1);
+        return NULL;
+    }
+#endif
+#if HAS_TOKENS
+    call.dim[rows_dim(&call)] = rows;
+    if (restore_order(&call, begins) < 0) {
         end_call(&call, -1);
         return NULL;
     }

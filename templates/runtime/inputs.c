@@ -20,7 +20,7 @@ typedef struct {
 #if HAS_STRINGS
     PyObject *made;  // the list that was made of an array of strings, held; or NULL
 #endif
-#if HAS_VECTORIZER
+#if HAS_ROWS
     bool has_rows;  // of texts, which lie nowhere else
     TextRows rows;
 #endif
@@ -106,7 +106,7 @@ static int batch_dim(const Call *call)
 // What a port holds, as messages say it.
 static const char *dtype_words(const Port *port)
 {
-#if HAS_VECTORIZER
+#if HAS_ROWS
     if (port->has_texts) {
         return "str";
     }
@@ -494,7 +494,7 @@ SELDOM static int see_strings(Call *call, int i, PyObject *object)
 }
 
 #endif
-#if HAS_VECTORIZER
+#if HAS_ROWS
 // Texts: a str or bytes, a list of them, an array of NumPy's, a column of pandas, an array of Arrow.
 static int see_texts(Call *call, int i, PyObject *object)
 {
@@ -513,6 +513,15 @@ static int see_texts(Call *call, int i, PyObject *object)
     ptrdiff_t longest = 1;
     for (ptrdiff_t k = 0; k < count; k++) {
         longest = longer_row(rows, k, longest);
+        if (port->texts_most > 0 && longest > port->texts_most) {
+            char where[40] = "";
+            if (!is_one) {
+                snprintf(where, sizeof where, "[%td]", k);
+            }
+            PyErr_Format(PyExc_ValueError, "%s: %s%s: expected a text of at most %zd tokens, got one of %zd",
+                         call->function, port->name, where, port->texts_most, longest);
+            return -1;
+        }
     }
     input->own_shape[0] = count;
     input->own_shape[is_one ? 0 : 1] = longest;
@@ -533,7 +542,7 @@ static void begin_input(Call *call, int i)
 #if HAS_STRINGS
     input->made = NULL;
 #endif
-#if HAS_VECTORIZER
+#if HAS_ROWS
     input->has_rows = false;
     input->rows = (TextRows){.numbers = {0}};
 #endif
@@ -549,7 +558,7 @@ static int see_input(Call *call, int i, PyObject *object)
     if (call->entry->ports[i].has_default) {
         return see_number(call, i, object);
     }
-#if HAS_VECTORIZER
+#if HAS_ROWS
     if (call->entry->ports[i].has_texts && PY_TYPE(object) != call->model->array_type) {
         return see_texts(call, i, object);
     }

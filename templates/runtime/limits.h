@@ -18,8 +18,10 @@
 #define HAS_TEXT 0
 #define HAS_TEXTS 0
 #define HAS_TOKENIZER 0
+#define HAS_ROWS 0
 #define HAS_VECTORIZER 0
 #define HAS_STEPS 0
+#define HAS_TOKENS 0
 
 #define DIMS 16
 #define MAX_RANK 8

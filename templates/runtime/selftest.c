@@ -58,10 +58,15 @@ SELDOM static PyObject *golden_input(const State *state, const Port *port, const
     for (ptrdiff_t n = 0; object != NULL && n < count; n++) {
         golden_number(port->dtype, draw, golden_bits(draw, i, n), array->data + n * width);
     }
-#if HAS_VECTORIZER
+#if HAS_ROWS
     for (ptrdiff_t n = 0; object != NULL && port->has_texts && n < count; n++) {
         const uint64_t z = golden_bits(draw, i, n);
+#if HAS_VECTORIZER
         const uint64_t number = (z >> 32) % 4 << 32 | (z & UINT32_MAX) % (uint64_t)port->texts_size;
+#else
+        const bool is_end = z >> 61 == 0 && n % shape[port->rank - 1] != 0;
+        const uint64_t number = is_end ? UINT64_MAX : z % (uint64_t)port->texts_size;
+#endif
         memcpy(array->data + n * 8, &number, sizeof number);
     }
 #endif

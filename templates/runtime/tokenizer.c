@@ -3,31 +3,7 @@
 
 #include "runtime/tokenizer_parts.c"
 #include "runtime/tokenizer_unigram.c"
-
-// Add the longest pieces that a word begins with, and goes on with; one that has others is unknown.
-static bool add_word_pieces(Encoding *e, const char *at, const char *end)
-{
-    const Tokenizer *t = e->t;
-    const ptrdiff_t first = e->count;
-    ptrdiff_t characters = 0, size;
-    for (const char *next = at; next < end; next += utf8_size(next, end)) {
-        characters++;
-    }
-    uint32_t node = characters <= t->longest_word ? 0 : TOKENIZER_NONE;
-    for (; at < end; at += size) {
-        uint32_t token = 0;
-        size = node == TOKENIZER_NONE ? 0 : trie_below(t->trie, node, at, end, &token);
-        if (size == 0) {
-            e->count = first;
-            return add_token(e, t->unknown);
-        }
-        if (!add_token(e, token)) {
-            return false;
-        }
-        node = trie_child(t->trie, 0, '\xFF');  // below are the pieces within words
-    }
-    return true;
-}
+#include "runtime/tokenizer_words.c"
 
 // Add the tokens of a part that nothing cuts any more.
 static bool add_last(Encoding *e, const char *at, const char *end)
@@ -41,8 +17,6 @@ static bool add_last(Encoding *e, const char *at, const char *end)
     }
     return (e->t->bits & TOKENIZER_WORD_PIECES) != 0 ? add_word_pieces(e, at, end) : add_stretches(e, at, end);
 }
-
-static bool add_cuts(Encoding *e, ptrdiff_t step, const char *at, const char *end, bool first);
 
 // Whether a span goes to the part before it, which ends with a matched one or another.
 static inline bool span_joins(int64_t behavior, bool last, bool matched)
@@ -138,6 +112,9 @@ static bool add_text(Encoding *e, const char *text, ptrdiff_t bytes, bool specia
     if (later) {
         return add_cuts(e, e->t->changes, text, text + bytes, first);
     }
+    if (e->t->word_pages != NULL) {
+        return add_words(e, text, text + bytes);
+    }
     if (!normalize(e->t, &text, &bytes, &e->text, &e->spare)) {
         return false;
     }
@@ -183,6 +160,45 @@ static bool add_parts(Encoding *e, const char *text, ptrdiff_t bytes, bool speci
     return begin == end || add_text(e, begin, end - begin, special, first && begin == text, later);
 }
 
+// Add the tokens of a text, with what the encoding of another one has made already.
+static bool encode_text(Encoding *e, const char *text, ptrdiff_t bytes, bool special)
+{
+    const Tokenizer *t = e->t;
+    bool is_done = tokens_room(e, bytes / 2 + 16);
+    ptrdiff_t places = e->seen_places;
+    while (t->pair_places > 0 && places < MOST_SEEN && places < bytes / BYTES_A_SEEN) {
+        places = places > 0 ? 2 * places : 1;
+    }
+    if (is_done && places > e->seen_places) {
+        free(e->seen);
+        e->seen = calloc((size_t)places, sizeof *e->seen);
+        is_done = e->seen != NULL;
+        e->seen_places = is_done ? places : 0;
+    }
+    if (is_done && (t->bits & TOKENIZER_UNUSES) != 0 && e->made == NULL) {
+        e->made = malloc((size_t)t->symbols * sizeof *e->made);
+        is_done = e->made != NULL;
+    }
+    if (is_done && e->made != NULL) {
+        memset(e->made, -1, (size_t)t->symbols * sizeof *e->made);
+    }
+    return is_done && add_parts(e, text, bytes, special, true, false);
+}
+
+// Give back all memory but that of the tokens.
+static void free_encoding(Encoding *e)
+{
+    free(e->text.at);
+    free(e->spare.at);
+    free(e->symbols.at);
+    free(e->path.at);
+    for (ptrdiff_t i = 0; i < e->t->step_count - e->t->changes; i++) {
+        free(e->made_of[i].at);
+    }
+    free(e->seen);
+    free(e->made);
+}
+
 // Give the tokens of a text, which is UTF-8, in memory that the caller frees, and return how many there are. `special`:
 // texts of special tokens are these tokens. `begin`, `end`: the tokens that stand in front of a text come first, and
 // those behind one that is whole come last. -1: memory is short;
@@ -191,37 +207,15 @@ static ptrdiff_t tokenizer_encode(const Tokenizer *t, const char *text, ptrdiff_
                                   bool end, int32_t **tokens)
 {
     Encoding e = {.t = t};
-    bool is_done = tokens_room(&e, bytes / 2 + 16);
+    bool is_done = true;
     for (ptrdiff_t i = 0; is_done && begin && i < t->begin_count; i++) {
         is_done = add_token(&e, t->begin[i]);
     }
-    while (t->pair_places > 0 && e.seen_places < MOST_SEEN && e.seen_places < bytes / BYTES_A_SEEN) {
-        e.seen_places = e.seen_places > 0 ? 2 * e.seen_places : 1;
-    }
-    if (is_done && e.seen_places > 0) {
-        e.seen = calloc((size_t)e.seen_places, sizeof *e.seen);
-        is_done = e.seen != NULL;
-    }
-    if (is_done && (t->bits & TOKENIZER_UNUSES) != 0) {
-        e.made = malloc((size_t)t->symbols * sizeof *e.made);
-        is_done = e.made != NULL;
-        if (is_done) {
-            memset(e.made, -1, (size_t)t->symbols * sizeof *e.made);
-        }
-    }
-    is_done = is_done && add_parts(&e, text, bytes, special, true, false);
+    is_done = is_done && encode_text(&e, text, bytes, special);
     for (ptrdiff_t i = 0; is_done && end && i < t->closing_count; i++) {
         is_done = add_token(&e, t->closing[i]);
     }
-    free(e.text.at);
-    free(e.spare.at);
-    free(e.symbols.at);
-    free(e.path.at);
-    for (ptrdiff_t i = 0; i < t->step_count - t->changes; i++) {
-        free(e.made_of[i].at);
-    }
-    free(e.seen);
-    free(e.made);
+    free_encoding(&e);
     if (!is_done || e.stranger != NULL) {
         free(e.tokens);
         *tokens = NULL;

@@ -36,6 +36,7 @@ enum {
     TOKEN_RIGHT = 1 << 5,
     TOKEN_ALONE = 1 << 6,
 };
+enum { ACTION_WORD, ACTION_ALONE, ACTION_GAP, ACTION_SLOW, ACTION_SYLLABLE, ACTION_SEQUENCE, MOST_WORD_BYTES = 64 };
 enum { STEP_FORM, STEP_MAP, STEP_REPLACE, STEP_STRIP, STEP_PREPEND, STEP_CUT, STEP_PREFIX };
 enum { CUT_ISOLATED, CUT_REMOVED, CUT_CONTIGUOUS, CUT_WITH_PREVIOUS, CUT_WITH_NEXT, CUT_INVERTED = 8 };
 #define TOKENIZER_MAGIC UINT64_C(0x316b6f746f616c6d)
@@ -72,6 +73,13 @@ typedef struct {
     uint32_t token, symbol, first;
 } Written;
 
+// What a character is, and what is added to its code or where the bytes of a sequence are; how many, of how many
+// characters.
+typedef struct {
+    int32_t change;
+    uint8_t kind, bytes, characters, unused;
+} WordAction;
+
 typedef struct {
     int64_t bits, tokens, symbols, changes, longest_word, unknown;
     double unknown_score;
@@ -99,6 +107,11 @@ typedef struct {
     const Decomposition *decompositions;
     const Composition *compositions;
     ptrdiff_t step_count, written_count, decomposition_count, composition_count;
+    // What each character becomes where one does not depend on another; NULL: not known. `word_plain`: the ASCII
+    // characters that those of words become, 0 for all others.
+    const uint16_t *word_pages, *word_codes;
+    const WordAction *word_actions;
+    const char *word_bytes, *word_plain;
 } Tokenizer;
 
 // The tables of a block, in the order of mlaot/tokenizers/packing.py.
@@ -158,6 +171,11 @@ static inline Tokenizer tokenizer_view(const char *packed)
     t.compose_classes = tokenizer_table(packed, &next, 1, NULL);
     t.decompositions = tokenizer_table(packed, &next, sizeof *t.decompositions, &t.decomposition_count);
     t.compositions = tokenizer_table(packed, &next, sizeof *t.compositions, &t.composition_count);
+    t.word_pages = tokenizer_table(packed, &next, 1, NULL);
+    t.word_codes = tokenizer_table(packed, &next, 1, NULL);
+    t.word_actions = tokenizer_table(packed, &next, 1, NULL);
+    t.word_bytes = tokenizer_table(packed, &next, 1, NULL);
+    t.word_plain = tokenizer_table(packed, &next, 1, NULL);
     return t;
 }
 

@@ -77,9 +77,11 @@ typedef struct {
     const Strings *strings;  // whose places the numbers are; or NULL
     bool further;  // strings that are none of these have places of their own behind them, as long as a call
 #endif
-#if HAS_VECTORIZER
-    bool has_texts;  // whose terms the numbers are
-    ptrdiff_t texts_at, texts_size;  // where in the weights their vectorizers lie; how many places they have
+#if HAS_ROWS
+    bool has_texts;  // whose terms or tokens the numbers are
+    // Where in the weights lies what makes numbers of them, how many different ones there are, and how many of a text at
+    // most; 0: no matter.
+    ptrdiff_t texts_at, texts_size, texts_most;
 #endif
 #if HAS_STEPS
     int step_begin, step_end;  // what makes an input, or strings of an output, by the last of them; none: 0

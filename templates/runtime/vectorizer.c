@@ -19,6 +19,7 @@ enum { KIND_WORD = 1 << 0, KIND_SPACE = 1 << 1, KIND_CASED = 1 << 2, KIND_IGNORE
 enum { CHANGE_DROPPED = 1, CHANGE_LENGTH_BITS = 5, MAX_TERM = 64, FEW_TERMS = 48 };
 enum { CAPITAL_SIGMA = 0x3A3, FINAL_SIGMA = 0x3C2 };
 #define CHANGE_SEQUENCE (UINT32_C(1) << 31)
+#define TEXT_ERRORS "surrogatepass"  // of a str that is no UTF-8
 #define NO_WORD INT64_C(0x7FFFFFFF)  // what fills rows that have fewer terms: no place, and no count
 
 typedef struct {
@@ -364,7 +365,7 @@ static bool add_terms(const Vectorizer *v, const char *at, ptrdiff_t bytes, int6
 }
 
 // Add the row of a text; false where memory is short.
-static bool add_text(const char *block, const char *at, ptrdiff_t bytes, Terms *t)
+static bool read_text(const char *block, const char *at, ptrdiff_t bytes, Terms *t)
 {
     const int64_t count = *(const int64_t *)(const void *)block;
     int64_t first = 0;

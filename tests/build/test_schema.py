@@ -33,6 +33,7 @@ BEYOND_A_SCHEMA = (
     "is for models of llm, onnx, sklearn, torch",
     "does not go with lora",
     "is for models of llm; leave it out",
+    "is for models of llm and onnx; leave it out",
     "key 'files' in [tool.mlaot.onnxruntime] of pyproject.toml: ",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]

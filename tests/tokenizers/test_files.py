@@ -116,7 +116,7 @@ def _set(*keys: Any) -> Change:
 SPLIT = {"type": "Split", "pattern": {"Regex": r"\b\w+"}, "behavior": "Isolated", "invert": False}
 BOTH = {"type": "BertProcessing", "sep": ["x", 3], "cls": ["y", 2]}
 BROKEN: list[tuple[str, Change, str]] = [
-    ("json gpt2", _set("model", "type", "WordLevel"), "model.type: expected BPE, Unigram, WordPiece, got WordLevel"),
+    ("json gpt2", _set("model", "type", "Words"), "model.type: expected BPE, Unigram, WordPiece, WordLevel, got Words"),
     ("json gpt2", _set("model", []), "is damaged: expected model to be an object, got list"),
     ("json gpt2", _set("added_tokens", [{"id": 3}]), r"is damaged: no added_tokens\[0\].content"),
     (

@@ -28,7 +28,7 @@ SOURCE = """
 ptrdiff_t row(const char *block, const char *text, ptrdiff_t bytes, int64_t **numbers)
 {
     Terms terms = {.text = {0}};
-    if (!add_text(block, text, bytes, &terms)) {
+    if (!read_text(block, text, bytes, &terms)) {
         return -1;
     }
     *numbers = (int64_t *)(void *)terms.rows.at;

@@ -18,6 +18,7 @@ from mlaot.frontend.trace.protocols import is_traced
 from mlaot.frontend.trace.strings import Labels, StringsType
 from mlaot.frontend.trace.tensor import Held, Parameter, Tensor
 from mlaot.frontend.trace.text import Text
+from mlaot.frontend.trace.tokens import TokensType
 from mlaot.ir import DType, Graph, Node, Type
 from mlaot.ir.dims import Expr
 from mlaot.ir.graph import topological
@@ -308,6 +309,9 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
         notes: dict[str, Any] = {}
         if isinstance(hint, StringsType):
             notes["strings"] = hint.known
+            hint = hint.type
+        if isinstance(hint, TokensType):
+            notes["rows"] = hint.rows
             hint = hint.type
         if isinstance(hint, DType):
             hint = Type(hint)

@@ -26,6 +26,7 @@ from mlaot.ops.quantized import quantize
 from mlaot.ops.rounding import round_
 from mlaot.ops.sorting import argsort
 from mlaot.ops.trees import tree_ensemble
+from mlaot.passes.algebra.places import reads_all_in_order
 from mlaot.passes.base import pass_over
 from mlaot.passes.rewrite import Rule, rewrite
 from mlaot.schedule.tuning import SEARCHED_SHARE
@@ -278,6 +279,14 @@ def gather_windows(node: Node) -> Node | None:
     return st.transpose(windows, perm=(*((0, last) if tap else (last, 0)), *range(1, last)))
 
 
+def gather_in_order(node: Node) -> Node | None:
+    """gather of each element of an axis, in their order => reshape"""
+    x, index = node.arg(0), node.arg(1)
+    if node.attrs["lead"] or not reads_all_in_order(index, x.type.shape[0]):
+        return None
+    return st.reshape(x, shape=(*index.type.shape, *x.type.shape[1:]))
+
+
 def reduce_nothing(node: Node) -> Node | None:
     """sum over no axes => x"""
     return node.arg(0) if node.attrs["axes"] == () else None
@@ -341,7 +350,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
     st.transpose: (transpose_twice,),
     st.reshape: (reshape_twice,),
     st.take: (take_everything,),
-    gather: (gather_windows,),
+    gather: (gather_windows, gather_in_order),
     red.sum_: (reduce_nothing,),
     red.max_: (reduce_nothing, reduce_twice),
     red.min_: (reduce_nothing, reduce_twice),
