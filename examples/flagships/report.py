@@ -60,8 +60,8 @@ def distance(expected: float, found: float) -> float:
 def best(side: Side) -> dict[str, float]:
     """Return the least time of all of a sample, the most memory, the least time to the first answer."""
     return {
-        "first answer, ms": min(side.first) * 1e3,
-        "whole sample, s": min(run["whole"] for run in side.runs),
+        "first answer, CPU ms": min(side.first) * 1e3,
+        "whole sample, CPU s": min(run["whole"] for run in side.runs),
         "peak memory, MB": max(run["memory"] for run in side.runs),
     }
 
@@ -90,7 +90,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     yield "  onnxruntime", pair({"onnxruntime": runtime, "mlaot": 0.0})
     root = comparison.flagship.package.partition(".")[0]
     yield "  the package itself", pair({title: parts.get(root, 0.0) for title, parts in sizes.items()})
-    digits = {"first answer, ms": 1, "whole sample, s": 2, "peak memory, MB": 0}
+    digits = {"first answer, CPU ms": 1, "whole sample, CPU s": 2, "peak memory, MB": 0}
     measured = [best(side) for side in sides]
     for name, places in digits.items():
         yield name, [f"{found[name]:.{places}f}" for found in measured]
@@ -100,7 +100,10 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     for name, (calls, _) in called[0].items():
         times = [found[name][1] for found in called]
         ratios = ["", *(f" ({time / times[0]:.2f})" for time in times[1:])]
-        yield f"{name}, {calls} calls, us", [f"{time:,.0f}{ratio}" for time, ratio in zip(times, ratios, strict=True)]
+        yield (
+            f"{name}, {calls} calls, CPU us",
+            [f"{time:,.0f}{ratio}" for time, ratio in zip(times, ratios, strict=True)],
+        )
 
 
 def pair(values: dict[str, float]) -> list[str]:
@@ -120,7 +123,7 @@ def report(comparison: Comparison) -> list[str]:
     for name, texts in table:
         cells = [text.rjust(width) for text, width in zip(texts, widths[1:], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *cells]).rstrip())
-    lines += ["", f"its wheel was built in {comparison.build_seconds:.0f} s"]
+    lines += ["", f"building its wheel took {comparison.build_seconds:.0f} s of CPU"]
     for side in sides[1:]:
         count, differing, off = differences(sides[0].runs[0]["answers"], side.runs[0]["answers"])
         same = f"texts and counts differ in {len(differing)} places" if differing else "texts and counts are equal"

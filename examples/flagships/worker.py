@@ -1,20 +1,18 @@
 """Runs a sample in an environment that has the package: ``python worker.py JOB SAMPLE FOLDER RUNTIME ROUNDS``.
 
-What is done is one of ``make`` (the sample's inputs), ``first`` (time to the first answer) and ``whole`` (all answers,
-times, memory); the last line printed is JSON. It needs nothing but what the package does.
+What is done is one of ``make`` (the sample's inputs), ``first`` (time to the first answer, from the start of Python)
+and ``whole`` (all answers, times, memory); the last line printed is JSON. Times are those of the CPU, which do not depend
+on what else a machine does. It needs nothing but what the package does.
 """
 
-import time
-
-BEGUN = time.perf_counter()
-
-import importlib  # noqa: E402
-import importlib.util  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path, PurePath  # noqa: E402
-from typing import Any  # noqa: E402
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path, PurePath
+from time import process_time
+from typing import Any
 
 
 def load(path: Path) -> Any:
@@ -37,9 +35,9 @@ def watch(runtime: Any) -> dict[str, list[float]]:
         self.watched = times.setdefault("/".join(PurePath(os.fspath(path)).parts[-2:]), [])
 
     def run_watched(self: Any, *arguments: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
+        begun = process_time()
         results = run(self, *arguments, **options)
-        self.watched.append(time.perf_counter() - begun)
+        self.watched.append(process_time() - begun)
         return results
 
     session.__init__, session.run = begin_watched, run_watched
@@ -61,9 +59,9 @@ def whole(sample: Any, folder: Path, runtime: str, rounds: int) -> dict[str, Any
     for _ in range(rounds):
         for some in times.values():
             some.clear()
-        begun = time.perf_counter()
+        begun = process_time()
         answers = dict(sample.steps(folder))
-        totals.append(time.perf_counter() - begun)
+        totals.append(process_time() - begun)
         for name, some in times.items():
             if some and sum(some) < models.get(name, (0, float("inf")))[1]:
                 models[name] = (len(some), sum(some))
@@ -82,7 +80,7 @@ def main() -> None:
     sample = load(Path(path))
     if job == "first":
         next(sample.steps(Path(folder)))
-        print(json.dumps({"first": time.perf_counter() - BEGUN}))
+        print(json.dumps({"first": process_time()}))
     else:
         print(json.dumps(whole(sample, Path(folder), runtime, int(rounds))))
 
