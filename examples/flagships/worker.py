@@ -1,8 +1,8 @@
 """Runs a sample in an environment that has the package: ``python worker.py JOB SAMPLE FOLDER RUNTIME ROUNDS``.
 
 What is done is one of ``make`` (the sample's inputs), ``first`` (time to the first answer, from the start of Python)
-and ``whole`` (all answers, times, memory); the last line printed is JSON. Times are those of the CPU, which do not depend
-on what else a machine does. It needs nothing but what the package does.
+and ``whole`` (all answers, times, memory); the last line printed is JSON. Times are those of the CPU, which do not
+depend on what else a machine does. It needs nothing but what the package does.
 """
 
 import importlib
