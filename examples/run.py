@@ -76,20 +76,25 @@ def copy_project(project: Path, *more: Path) -> Path:
     return copy
 
 
-def build_example_wheel(python: Path, project: Path, own_wheel: Path) -> Path:
-    """The example's wheel, built as a user's would be. The constraint pins mlaot to the wheel just built."""
+def build_wheel(python: Path, project: Path, own_wheel: Path) -> Path:
+    """A project's wheel, built as a user's would be. The constraint pins mlaot to the wheel just built."""
     constraint = WORK / "constraint.txt"
     constraint.write_text(f"mlaot @ {own_wheel.as_uri()}\n")
     # Older pip reads only the first of the two.
     pins = {"PIP_CONSTRAINT": str(constraint), "PIP_BUILD_CONSTRAINT": str(constraint)}
     out = project / "wheel"
     places = ("--find-links", DIST, "--wheel-dir", out)
+    run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", *places, project, environ=pins)
+    (wheel,) = out.glob("*.whl")
+    print(f"  {size(wheel)}")
+    return wheel
+
+
+def build_example_wheel(python: Path, project: Path, own_wheel: Path) -> Path:
+    """The example's wheel."""
     name = project.relative_to(WORK / "projects").as_posix()
     with step(f"building the wheel of examples/{name}: trace, generate C, compile"):
-        run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", *places, project, environ=pins)
-        (wheel,) = out.glob("*.whl")
-        print(f"  {size(wheel)}")
-    return wheel
+        return build_wheel(python, project, own_wheel)
 
 
 def install_alone(builder_python: Path, wheel: Path) -> Path:

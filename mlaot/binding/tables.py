@@ -419,7 +419,7 @@ def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
 def port_rows(
     extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], blocks_at: Mapping[Packed, int]
 ) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where those of texts are."""
+    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where texts' are."""
     rows, at, steps = [], 0, step_places(entry)
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""

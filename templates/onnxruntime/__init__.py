@@ -3,6 +3,10 @@
 A session has the compiled model of its file: nothing of onnxruntime is needed, and NumPy is used where it is installed.
 """
 
+import importlib.util
+import sys
+import warnings
+
 from . import capi
 from .capi.onnxruntime_inference_collection import InferenceSession, IOBinding, OrtDevice, OrtValue
 from .capi.onnxruntime_pybind11_state import (
@@ -54,8 +58,29 @@ __all__ = [
     "get_device",
     "get_version_string",
     "has_collective_ops",
+    "install",
     "preload_dlls",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
 ]
+
+
+def install() -> None:
+    """Let ``import onnxruntime`` give this package from now on, in the whole process.
+
+    Another one that is imported already is an ImportError, and one that is installed is warned of.
+    """
+    name = "onnxruntime"
+    there = sys.modules.get(name)
+    if there is sys.modules[__name__]:
+        return
+    if there is not None:
+        place = getattr(there, "__file__", None) or there
+        mend = "call install() before, and of one package only"
+        raise ImportError(f"{__name__} cannot stand in for {name}: it is imported already, from {place}; {mend}")
+    if spec := importlib.util.find_spec(name):
+        warnings.warn(f"{__name__} hides the {name} that is installed in {spec.origin}", stacklevel=2)
+    for own, module in list(sys.modules.items()):
+        if own == __name__ or own.startswith(f"{__name__}."):
+            sys.modules[name + own.removeprefix(__name__)] = module

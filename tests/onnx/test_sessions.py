@@ -174,6 +174,8 @@ def test_file_is_found_by_its_bytes_else_by_its_name(ort: ModuleType, project: P
         assert isinstance(session, ort.InferenceSession)
         assert [port.name for port in session.get_inputs()] == ["in:0", "class"]
     assert ort.InferenceSession(str(project / "kinds.onnx")).get_inputs()[0].name == "float32"
+    other.write_bytes(b"")  # stands for the file that has its name, for programs that look whether there is one
+    assert ort.InferenceSession(other).get_inputs()[0].name == "float32"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,10 @@ def test_file_that_was_not_compiled(ort: ModuleType, tmp_path: Path) -> None:
         "[ONNXRuntimeError] : 3 : NO_SUCHFILE : Load model from x/b.onnx failed:Load model x/b.onnx failed."
         f" File doesn't exist, nor is it among those {known}"
     )
+    empty = tmp_path / "b.onnx"
+    empty.touch()
+    with pytest.raises(errors.NoSuchFile, match=f"failed. File is empty, nor is it among those {known}"):
+        ort.InferenceSession(empty)
     changed = tmp_path / "a-net.onnx"
     changed.write_bytes(b"another model")
     with pytest.raises(errors.Fail) as raised:
@@ -417,6 +423,45 @@ def test_without_numpy(site: Path) -> None:
         f"{PREFIX}Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(float))\n"
         "[2, 3] tensor(float) False\n"
         "this needs NumPy; run() takes lists, and objects with a buffer\n"
+    )
+
+
+# ------------------------------------------------------------------------------------------- as onnxruntime itself
+
+USED = """
+import importlib.util
+import onnxruntime, onnxruntime.capi.onnxruntime_inference_collection as collection
+from onnxruntime.capi._pybind_state import InvalidArgument
+from onnxruntime.capi.onnxruntime_pybind11_state import SessionOptions
+session = onnxruntime.InferenceSession("a-net.onnx", SessionOptions())
+assert isinstance(session, collection.InferenceSession)
+try:
+    session.run(["nothing"], {"in:0": [[1, 5, 2]], "class": [1, 2, 3]})
+except InvalidArgument as error:
+    print(error)
+print(importlib.util.find_spec("onnxruntime").name)
+"""
+INSTALLED = f"{PREFIX}Invalid output name:nothing\nshop.ort\n"
+
+
+def test_install(site: Path) -> None:
+    """All of its modules are found under the other name, and are the same; a second time does nothing."""
+    code = f"import sys\nfrom shop import ort\nort.install()\nort.install()\n{USED}\nassert onnxruntime is ort"
+    assert projects.run("-W", "error", "-c", code, site=site) == INSTALLED
+
+
+def test_install_beside_another(site: Path, tmp_path: Path) -> None:
+    """One that is there is hidden, with a warning; one that is in use is not."""
+    there = tmp_path / "onnxruntime.py"
+    there.touch()
+    begin = f"import sys, warnings\nsys.path.append({str(tmp_path)!r})\nfrom shop import ort\n"
+    caught = "with warnings.catch_warnings(record=True) as said:\n    ort.install()\nprint(said[0].message)"
+    said = f"shop.ort hides the onnxruntime that is installed in {there}\n"
+    assert projects.run("-c", f"{begin}{caught}\n{USED}", site=site) == said + INSTALLED
+    refused = "try:\n    ort.install()\nexcept ImportError as error:\n    print(error, onnxruntime.__file__)"
+    assert projects.run("-c", f"{begin}import onnxruntime\n{refused}", site=site) == (
+        f"shop.ort cannot stand in for onnxruntime: it is imported already, from {there};"
+        f" call install() before, and of one package only {there}\n"
     )
 
 

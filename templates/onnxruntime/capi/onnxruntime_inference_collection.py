@@ -56,7 +56,7 @@ KINDS = {**dict.fromkeys("efd", "float"), **dict.fromkeys("bhilqn", "int"), **di
 
 
 def find_file(path_or_bytes: str | os.PathLike[str] | bytes) -> File:
-    """Return the file of which these are the bytes, or the path, which need not exist."""
+    """Return the file of which these are the bytes, or the path, where no file need be, or an empty one."""
     if isinstance(path_or_bytes, bytes | bytearray | memoryview):
         return _of_digest(hashlib.sha256(path_or_bytes).hexdigest(), "Failed to load model: the bytes")
     if not isinstance(path_or_bytes, str | os.PathLike):
@@ -65,16 +65,18 @@ def find_file(path_or_bytes: str | os.PathLike[str] | bytes) -> File:
     try:
         with open(path, "rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
+            empty, problem = not opened.tell(), "File is empty, "
     except (OSError, ValueError):
-        found = _of_name(PurePath(path).parts)
-        if len(found) == 1:
-            return FILES[found[0]]
-        problem = f"Load model from {path} failed:Load model {path} failed. File doesn't exist, "
-        if found:
-            raise NoSuchFile.of(f"{problem}and {PACKAGE} was compiled from {' and '.join(found)}") from None
-        compiled = f"nor is it among those that {PACKAGE} was compiled from: {', '.join(FILES)}"
-        raise NoSuchFile.of(problem + compiled) from None
-    return _of_digest(digest, f"Load model from {path} failed:its bytes")
+        empty, problem = True, "File doesn't exist, "
+    if not empty:
+        return _of_digest(digest, f"Load model from {path} failed:its bytes")
+    found = _of_name(PurePath(path).parts)
+    if len(found) == 1:
+        return FILES[found[0]]
+    problem = f"Load model from {path} failed:Load model {path} failed. {problem}"
+    if found:
+        raise NoSuchFile.of(f"{problem}and {PACKAGE} was compiled from {' and '.join(found)}")
+    raise NoSuchFile.of(f"{problem}nor is it among those that {PACKAGE} was compiled from: {', '.join(FILES)}")
 
 
 def _of_name(parts: Sequence[str]) -> list[str]:
