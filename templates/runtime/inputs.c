@@ -91,10 +91,11 @@ static int asked_of(const Entry *entry)
 static int asked_in(const Call *call)
 {
 #if HAS_STEPS
-    return call->gives_all ? call->entry->inputs : call->entry->asked;
-#else
-    return call->entry->inputs;
+    if (call->gives_all) {
+        return call->entry->inputs;
+    }
 #endif
+    return asked_of(call->entry);
 }
 
 // The dim of the batch.
