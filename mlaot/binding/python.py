@@ -207,6 +207,7 @@ def port_text(port: Port, known: Sequence[Vectorizers]) -> str:
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
+    more += ["is_map=True"] if port.map else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
     more += [f"{name}={step_text(step)}" for name, step in (("made", port.made), ("then", port.then)) if step]
     more += [f"ranges={tuple_text(map(range_text, port.ranges))}"] if port.ranges else []

@@ -32,7 +32,8 @@ class Port:
     are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
     of rows of their terms. ``made``: what makes an input, which callers do not pass, of those that they do. ``then``:
-    what makes an output's strings of its numbers; if it takes several columns, these lie along a last axis.
+    what makes an output's strings of its numbers; if it takes several columns, these lie along a last axis. ``map``:
+    callers pass a dict, of which an input has the keys; the dtype of the values, which another input has.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Port:
     vectorizers: tuple[Vectorizer, ...] = ()
     made: TextStep | None = None
     then: TextStep | None = None
+    map: str = ""
 
     @property
     def is_text(self) -> bool:

@@ -129,9 +129,10 @@ def _lower_entry(
     ordered, needed = lower_graph(graph, accesses, targets, storage, fused=fused, overwritten=_slots(graph))
     offsets, size = plan([step for _, step in ordered])
     ranges = model.ranges.get(name, {})
+    ports = [_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers]
     entry = Entry(
         name,
-        tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(sorted(ports, key=lambda port: port.made is not None)),
         tuple(_output(model, name, k, n.find(), own) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(_work(graph), own)),
@@ -186,7 +187,8 @@ def _port(
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
     vectorizers, made = attrs.get("vectorizers", ()), attrs.get("made")
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, vectorizers, made)
+    known = (default, converts, ranges, strings, further, vectorizers, made)
+    return Port(name, node.type.dtype.name, shape, *known, map=attrs.get("map", ""))
 
 
 def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr]) -> Port:

@@ -35,6 +35,7 @@ from mlaot.onnx.registry import BEYOND, MICROSOFT
 from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
 from mlaot.onnx.values import (
     Computed,
+    Entries,
     MadeStrings,
     Maps,
     Refined,
@@ -42,6 +43,7 @@ from mlaot.onnx.values import (
     Strings,
     Unsupported,
     as_traced,
+    dtype_of,
     lift,
     numpy_dtype,
 )
@@ -290,12 +292,28 @@ def _argument(
     if isinstance(shape, list):
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
     arguments.append((port_name(name), name))
+    if element_type(proto).HasField("map_type"):
+        return _entries(importer, graph, name, element_type(proto).map_type)
     type_ = input_type(importer, name, proto, shape)
     if element_type(proto).tensor_type.elem_type == STRING:
         index = Tensor(graph.input(port_name(name), type_, strings=importer.known, further=True))
         source = Source(port_name(name), type_.shape)
         return Strings(index, np.array(importer.known, object), is_open=True, source=source)
     return as_coded(Tensor(graph.input(port_name(name), type_)), element_type(proto).tensor_type.elem_type)
+
+
+def _entries(importer: Importer, graph: Graph, name: str, proto: onnx.TypeProto.Map) -> Entries:
+    """Return a map among the inputs."""
+    kind = element_type(proto.value_type).tensor_type.elem_type
+    if kind == STRING or proto.key_type not in (STRING, onnx.TensorProto.INT64):
+        raise Unsupported(f"input {name!r} is a map, but not of strings or int64 to numbers")
+    dtype, count = dtype_of(kind), (dim(identifier(f"{name}_0")),)
+    notes: dict[str, Any] = {"strings": importer.known, "further": True} if proto.key_type == STRING else {}
+    keys: Any = Tensor(graph.input(port_name(name), Type(i64, count), map=dtype.name, **notes))
+    if notes:
+        keys = Strings(keys, np.array(importer.known, object), is_open=True)
+    step = TextStep("values", (port_name(name),), dtype=dtype.name)
+    return Entries(keys, importer.made_input(f"{name}_values", step, Type(dtype, count), strings=False))
 
 
 def _result(
