@@ -200,7 +200,7 @@ int PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
 int PyDict_SetItemString(PyObject *, const char *, PyObject *);
 Py_ssize_t PyDict_Size(PyObject *), PyList_Size(PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
-PyObject *PyDict_Keys(PyObject *);
+PyObject *PyDict_Keys(PyObject *), *PyDict_Values(PyObject *);
 
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 int PyCapsule_IsValid(PyObject *, const char *), PyGILState_Ensure(void);

@@ -155,6 +155,8 @@ def dtype_text(dtype: str) -> str:
 
 def port_text(port: Port) -> str:
     """``float32[batch, 784]``, or ``str[batch]``."""
+    if port.map:
+        return f"dict[{'str' if port.strings else dtype_text(port.dtype)}, {dtype_text(port.map)}]"
     text = type_text(port.dtype, port.seen)
     return text.replace(dtype_text(port.dtype), "str", 1) if port.is_text else text
 
@@ -172,6 +174,8 @@ def plain_port(port: Port) -> str:
 
 def typed_port(port: Port) -> str:
     """A parameter of the stub."""
+    if port.map:
+        return f"{port.name}: dict[{'str | bytes' if port.strings else 'int'}, Any]"
     if port.strings or port.takes_texts:
         return f"{port.name}: str | bytes | Sequence[Any] | _Strings"
     if port.converts:

@@ -67,8 +67,16 @@ def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
     """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
     rows = []
     for port in ports:
-        rows.append({"name": names[port.name], "shape": list(port.seen), "type": f"tensor({onnx_name(port)})"})
+        shape = [] if port.map else list(port.seen)
+        rows.append({"name": names[port.name], "shape": shape, "type": onnx_type(port)})
     return json.dumps(rows)
+
+
+def onnx_type(port: Port) -> str:
+    """ONNX's type of what callers see in a port."""
+    if port.map:
+        return f"map({onnx_name(port)},tensor({ONNX_NAMES[port.map]}))"
+    return f"tensor({onnx_name(port)})"
 
 
 def onnx_name(port: Port) -> str:
@@ -463,26 +471,19 @@ def step_places(entry: Entry) -> dict[str, str]:
 def step_rows(entry: Entry, blocks_at: Mapping[Packed, int]) -> list[str]:
     """The steps of an entry as C initialisers."""
     before, behind = steps_in(entry)
-    ports = [port.name for port in (*entry.inputs, *entry.results)]
-    rows, begin = list[str](), 0
+    ports = [port.name for port in entry.inputs]
+    results = [port.name for port in entry.results]
+    rows = list[str]()
     for port, steps in ((None, before), *behind):
+        begin = len(rows)
         for step in steps:
-            of = [
-                str(-1 - begin - steps.index(o))
-                if isinstance(o, TextStep)
-                else str(o if isinstance(o, int) else ports.index(o))
-                for o in step.of
-            ]
-            taken = (o for one in in_order(step) for o in one.of if isinstance(o, str))
-            named = (
-                len(entry.inputs) + [p.name for p in entry.results].index(port.name)
-                if port
-                else ports.index(next(taken, ports[0]))
-            )
+            places = [-1 - begin - steps.index(of) if isinstance(of, TextStep) else of for of in step.of]
+            columns = [str(ports.index(place) if isinstance(place, str) else place) for place in places]
+            names = [ports.index(of) for one in in_order(step) for of in one.of if isinstance(of, str)]
+            named = (*names, 0)[0] if port is None else len(ports) + results.index(port.name)
+            taken = ", ".join([*columns, "NO_COLUMN", "NO_COLUMN"][:2])
             dtype = c_dtype(step.dtype) if step.dtype else "I64"
-            columns = ", ".join([*of, "NO_COLUMN", "NO_COLUMN"][:2])
-            rows.append(f"{{{KINDS.index(step.kind)}, {dtype}, {{{columns}}}, {named}, {blocks_at[alone(step)]}}}")
-        begin += len(steps)
+            rows.append(f"{{{KINDS.index(step.kind)}, {dtype}, {{{taken}}}, {named}, {blocks_at[alone(step)]}}}")
     return rows
 
 
@@ -525,6 +526,7 @@ def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[
     kind = f".dtype = {c_dtype(port.dtype)}, .rank = {len(port.shape)}, .shape = {{{shape}}}"
     table = f", .strings = &STRINGS_{strings.index(port.strings)}" if port.strings else ""
     table += ", .further = true" if port.further else ""
+    table += ", .is_map = true" if port.map else ""
     room = f", .counted = true, .room = {extents.number(port.room)}" if port.room else ""
     return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{room}{ranges}}}'
 

@@ -36,8 +36,9 @@ class Port:
     there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
     of rows of their terms; ``rows``: in the place of rows of their tokens. ``made``: what makes an input, which callers
     do not pass, of those that they do. ``then``: what makes an output's strings of its numbers; if it takes several
-    columns, these lie along a last axis. ``room``: how many elements an output may have at most whose shape a call
-    counts, the text of an expression; else empty.
+    columns, these lie along a last axis. ``map``: callers pass a dict, of which an input has the keys; the dtype of the
+    values, which another input has. ``room``: how many elements an output may have at most whose shape a call counts,
+    the text of an expression; else empty.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Port:
     rows: Rows | None = None
     made: TextStep | None = None
     then: TextStep | None = None
+    map: str = ""
     room: str = ""
 
     @property

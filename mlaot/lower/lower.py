@@ -162,9 +162,10 @@ def _lower_entry(
         for count, needs in found
         for name, most_text in [_texts([count.node.attrs["dim"], count.most], own)]
     ]
+    ports = [_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers]
     entry = Entry(
         name,
-        tuple(_port(k, n, own, ranges.get(k, ())) for k, n in graph.inputs.items() if k not in storage.buffers),
+        tuple(sorted(ports, key=lambda port: port.made is not None)),
         tuple(_output(model, name, k, n.find(), own, most) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(largest(_work(graph), most), own)),
@@ -222,8 +223,9 @@ def _port(
     attrs = node.attrs
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
-    made_of = attrs.get("vectorizers", ()), attrs.get("rows"), attrs.get("made")
-    return Port(name, node.type.dtype.name, shape, default, converts, ranges, strings, further, *made_of, room=room)
+    texts = attrs.get("vectorizers", ()), attrs.get("rows"), attrs.get("made")
+    known = (default, converts, ranges, strings, further, *texts)
+    return Port(name, node.type.dtype.name, shape, *known, map=attrs.get("map", ""), room=room)
 
 
 def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr], most: Mapping[str, Dim]) -> Port:

@@ -109,7 +109,9 @@ class CompiledModel:
         if len(inputs) != len(asked):
             raise ValueError(f"expected {len(asked)} inputs, got {len(inputs)}")
         known = {text: place for place, text in enumerate(self.known)}
-        arrays = [self._checked(port, np.asarray(x), known) for port, x in zip(asked, inputs, strict=True)]
+        keys = [_keys(port, x) if port.map else x for port, x in zip(asked, inputs, strict=True)]
+        arrays = [self._checked(port, np.asarray(x), known) for port, x in zip(asked, keys, strict=True)]
+        values = {port.name: [*x.values()] for port, x in zip(asked, inputs, strict=True) if port.map}
         given = {port.name: array for port, array in zip(asked, arrays, strict=True)}
         makers: dict[TextStep, Column] = {}
         texts = [*known]
@@ -119,6 +121,9 @@ class CompiledModel:
 
         for port in self.entry.inputs[len(asked) :]:
             assert port.made is not None, "bug in mlaot: an input that nobody gives"
+            if port.made.kind == "values":
+                arrays.append(np.array(values[str(port.made.of[0])], DTYPES[port.dtype].numpy))
+                continue
             column = made(port.made, column_of, makers)
             arrays.append(_array(column, None if port.strings else DTYPES[port.dtype].numpy, known))
         sizes = self._sizes(arrays)
@@ -160,7 +165,7 @@ class CompiledModel:
 
     def _checked(self, port: Port, array: Array, known: dict[str, int]) -> Array:
         """Check the dtype and the rank of an input, and lay it out as the C takes it; ``known``: places of strings."""
-        dtype = self.inputs.get(port.name)
+        dtype = np.dtype(np.int64) if port.map else self.inputs.get(port.name)
         if port.strings and array.dtype.kind in "OU":
             array = _places(port, array, known)
         elif dtype is None or array.dtype != dtype or port.strings:
@@ -250,6 +255,13 @@ def _places(port: Port, array: Array, known: dict[str, int]) -> Array:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{port.name}: expected strings, got {next(t for t in texts if not isinstance(t, str))!r:.40}")
     return np.array([known.setdefault(text, len(known)) for text in texts], np.int64).reshape(array.shape)
+
+
+def _keys(port: Port, entries: Any) -> Array:
+    """Return the keys of a dict."""
+    if not isinstance(entries, dict):
+        raise TypeError(f"{port.name}: expected dict, got {type(entries).__name__}")
+    return np.array([*entries], object if port.strings else np.int64)
 
 
 def _column(array: Array, texts: Sequence[str] | None) -> Column:

@@ -25,7 +25,7 @@ from mlaot.ir.dims import dim
 from mlaot.ir.types import DTYPES, i64
 from mlaot.onnx.importer import Use
 from mlaot.onnx.protos import identifier
-from mlaot.onnx.texts import is_text, places_in, positions, table_of
+from mlaot.onnx.texts import is_text, places_in, positions, source_of_texts, table_of
 from mlaot.onnx.values import Array, MadeStrings, Source, Strings, Unsupported, as_traced, constant_value
 from mlaot.tokenizers.text_steps import MAKERS, Column, TextStep
 
@@ -103,7 +103,11 @@ def _before(use: Use, step: TextStep, operands: Sequence[Any], width: Shape) -> 
     is_whole = all(
         s is not None and s.at is None and s.shape == tuple(x.shape) for s, x in zip(sources, operands, strict=True)
     )
-    if not is_whole and (len(kept) != 1 or any(np.size(x) != 1 for x in operands if constant_value(x) is not None)):
+    open_ones = [x for x in operands if constant_value(x) is None]
+    if not is_whole and any(np.size(x) != 1 for x in operands if constant_value(x) is not None):
+        return None
+    alike = {(s.shape, id(s.at), tuple(x.shape)) for s, x in zip(kept, open_ones, strict=True)}
+    if not is_whole and len(alike) != 1:  # strings that were moved apart
         return None
     if step.kind == "number" and use.importer.branches:
         raise Unsupported("it makes numbers of strings in a branch; let the model do it before")
@@ -117,9 +121,7 @@ def _before(use: Use, step: TextStep, operands: Sequence[Any], width: Shape) -> 
     found = _input(use, replace(step, of=tuple(of)), (*shape, *width))
     if is_whole:
         return found
-    (operand,) = (x for x in operands if constant_value(x) is None)
-    (source,) = kept
-    return _moved(found, operand, source, width)
+    return _moved(found, open_ones[0], kept[0], width)
 
 
 def _index(value: Any) -> Any:
@@ -128,12 +130,8 @@ def _index(value: Any) -> Any:
 
 def _source_of(value: Any) -> Source | None:
     """Return where strings come from, or an input of numbers."""
-    if isinstance(value, Strings):
-        return value.source
-    array = constant_value(value)
-    if array is not None:
-        texts = tuple(map(str, array.ravel()))
-        return Source(TextStep("constant", (), texts, tuple(array.shape)), tuple(array.shape))
+    if isinstance(value, Strings) or constant_value(value) is not None:
+        return source_of_texts(value)
     node = value.node.find() if isinstance(value, Tensor) else None
     if node is None or node.op.name != "input" or node.graph is not needed().root.graph or "made" in node.attrs:
         return None
@@ -154,9 +152,9 @@ def _moved(found: Any, value: Strings, source: Source, width: Shape) -> Any:
     if source.at is None:
         shape = (*value.shape, *width)
         return replace(found, index=np.reshape(found.index, shape)) if is_text(found) else np.reshape(found, shape)
-    at = positions(value)
+    at = positions(source, value.shape)
     array = _index(found)
-    moved = take(np.reshape(array, (-1, *width)), at)
+    moved = take(np.reshape(array, (-1, *width)), at, 0)
     if not is_text(found):
         return moved
     if width:

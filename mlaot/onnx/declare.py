@@ -37,6 +37,7 @@ from mlaot.onnx.texts import is_text, known_texts, places_in, table_of
 from mlaot.onnx.tokens import TEXTS, check_tokens, read_by, text_type
 from mlaot.onnx.values import (
     Computed,
+    Entries,
     MadeStrings,
     Maps,
     Refined,
@@ -44,6 +45,7 @@ from mlaot.onnx.values import (
     Strings,
     Unsupported,
     as_traced,
+    dtype_of,
     lift,
     numpy_dtype,
 )
@@ -338,6 +340,8 @@ def _argument(
     if isinstance(shape, list):
         return [_argument(importer, graph, arguments, f"{name}_{i}", proto, s) for i, s in enumerate(shape)]
     arguments.append((port_name(name), name))
+    if element_type(proto).HasField("map_type"):
+        return _entries(importer, graph, name, element_type(proto).map_type)
     type_ = input_type(importer, name, proto, shape)
     if element_type(proto).tensor_type.elem_type == STRING:
         index = Tensor(graph.input(port_name(name), type_, strings=importer.known, further=True))
@@ -354,6 +358,20 @@ def _texts_argument(importer: Importer, graph: Graph, model: onnx.ModelProto, to
     rows = Tensor(graph.input(TEXTS, text_type(types), rows=tokens.made))
     found = {name: value for name, value in read_by(tokens, rows).items() if name in infos}
     return {name: F.astype(value, types[name].dtype.numpy) for name, value in found.items()}
+
+
+def _entries(importer: Importer, graph: Graph, name: str, proto: onnx.TypeProto.Map) -> Entries:
+    """Return a map among the inputs."""
+    kind = element_type(proto.value_type).tensor_type.elem_type
+    if kind == STRING or proto.key_type not in (STRING, onnx.TensorProto.INT64):
+        raise Unsupported(f"input {name!r} is a map, but not of strings or int64 to numbers")
+    dtype, count = dtype_of(kind), (dim(identifier(f"{name}_0")),)
+    notes: dict[str, Any] = {"strings": importer.known, "further": True} if proto.key_type == STRING else {}
+    keys: Any = Tensor(graph.input(port_name(name), Type(i64, count), map=dtype.name, **notes))
+    if notes:
+        keys = Strings(keys, np.array(importer.known, object), is_open=True)
+    step = TextStep("values", (port_name(name),), dtype=dtype.name)
+    return Entries(keys, importer.made_input(f"{name}_values", step, Type(dtype, count), strings=False))
 
 
 def _result(

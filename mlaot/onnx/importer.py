@@ -44,6 +44,7 @@ from mlaot.onnx.registry import Function, Operator, find, parameters
 from mlaot.onnx.texts import is_text, text_function
 from mlaot.onnx.values import (
     Coded,
+    Entries,
     MadeStrings,
     Maps,
     Refined,
@@ -387,7 +388,7 @@ class Importer:
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
     """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
-    chosen = any(isinstance(value, Strings | MadeStrings | Maps) for value in inputs)
+    chosen = any(isinstance(value, Strings | MadeStrings | Entries | Maps) for value in inputs)
     if node.op_type in MOVES:  # known texts at computed places
         is_computed = any(is_traced(value) or is_symbolic(value) for value in inputs)
         chosen = chosen or (is_computed and any(map(is_text, inputs)))
@@ -422,7 +423,7 @@ def named_errors(node: onnx.NodeProto) -> Iterator[None]:
 def proto_type(value: Any) -> onnx.TypeProto:
     """Return ONNX's type of a value, for functions whose body depends on it."""
     proto = onnx.TypeProto()
-    if value is None or isinstance(value, list | Maps) or value is MISSING:
+    if value is None or isinstance(value, list | Entries | Maps) or value is MISSING:
         return proto
     if isinstance(value, Coded):
         proto.tensor_type.elem_type = value.elem_type

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,24 @@ from mlaot.frontend.numpy.indexing import take
 from mlaot.ir.dims import product
 from mlaot.onnx.codes import MOVES, SHAPES
 from mlaot.onnx.protos import all_nodes, attribute_value, constant, inner_graphs
-from mlaot.onnx.values import Array, MadeStrings, Maps, Refined, Source, Strings, Unsupported, constant_value
+from mlaot.onnx.values import (
+    Array,
+    Entries,
+    MadeStrings,
+    Maps,
+    Refined,
+    Source,
+    Strings,
+    Unsupported,
+    constant_value,
+    extent_value,
+)
+from mlaot.tokenizers.text_steps import TextStep
 
+TEXTS = ("strings", "string_vocabulary")  # how the names of attributes end that are texts to compute with
 ALONE = ("value_string", "default_string")  # attributes that are one text to compute with, and no setting
 IN_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")  # operators that change the shape at most
+MOST_AXES = 7  # of a constant that a step takes
 MADE = "it takes strings that are made of what the model computes; only callers can get these"
 FILLING = ("Pad", "Trilu")  # operators that move values, and put zeros between them
 
@@ -49,7 +64,7 @@ def _of_attribute(attribute: onnx.AttributeProto) -> list[str]:
     """Return the texts of an attribute; others of its kind are settings, such as the modes of the nodes of a tree."""
     if attribute.type == attribute.TENSOR:
         return _texts_of(attribute.t)
-    is_texts = attribute.type == attribute.STRINGS and attribute.name.endswith("strings")
+    is_texts = attribute.type == attribute.STRINGS and attribute.name.endswith(TEXTS)
     is_text = attribute.type == attribute.STRING and attribute.name in ALONE
     found = attribute_value(attribute) if is_texts or is_text else []
     return [found] if isinstance(found, str) else list(found)
@@ -68,6 +83,17 @@ def table_of(value: Any) -> list[str]:
     if isinstance(value, MadeStrings):
         raise Unsupported(MADE)
     return [str(text) for text in np.ravel(value.table if isinstance(value, Strings) else np.asarray(value))]
+
+
+def integers_of(value: MadeStrings) -> Any:
+    """Return the integers that strings are made of, if they are these alone."""
+    is_integer = value.step.kind == "text" and value.step.of == (0,) and value.step.dtype[0] in "iu"
+    return value.operands[0] if is_integer else None
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether a string is what an integer is as one."""
+    return text.removeprefix("-").isdecimal() and text.isascii() and str(int(text)) == text
 
 
 def places_in(table: Sequence[str], value: Any) -> Any:
@@ -109,51 +135,90 @@ def as_strings(table: Sequence[str], index: Any, values: Sequence[Any]) -> Strin
 
 def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
     """Return the function of an operator of texts that are chosen when the model runs: it computes with places."""
-    if any(isinstance(value, MadeStrings) for value in inputs):
-        raise Unsupported(MADE)
     is_own = node.domain not in ("", "ai.onnx")
     places = () if is_own or node.op_type in FILLING else MOVES.get(node.op_type, ())
     moves = places != ()
     if not is_own and node.op_type in ("Equal", *SHAPES):
         places = None
     at = range(len(inputs)) if places is None else places
-    if any(isinstance(value, Maps) or (is_text(value) and i not in at) for i, value in enumerate(inputs)):
+    if any(isinstance(value, Maps | Entries) or (is_text(value) and i not in at) for i, value in enumerate(inputs)):
         raise Unsupported("it takes strings or maps that are computed when the model runs; use integer labels")
 
-    def run(use: Any, *operands: Any) -> Any:
-        if use.attribute("reduction", "none") != "none":
-            raise Unsupported("strings have no sum, no product, and no order")
-        texts = [value for value in operands if is_text(value)]
-        if len(texts) == 1 and isinstance(texts[0], Strings):
-            table = tuple(table_of(texts[0]))
-        else:
-            table = common_table(use.importer.known, texts)
-        result = use.call(function, *[places_in(table, value) if is_text(value) else value for value in operands])
-        if not moves:
-            return result
-        moved = moved_source(use, function, operands, texts[0]) if len(texts) == 1 else None
-        if isinstance(result, tuple):
-            sources: Sequence[Source | None] = moved or [None] * len(result)
-            pairs = zip(result, sources, strict=True)
-            return tuple(replace(as_strings(table, each, texts), source=source) for each, source in pairs)
-        return replace(as_strings(table, result, texts), source=moved[0] if moved else None)
-
-    return run
+    return lambda use, *operands: move_texts(use, function, operands, moves=moves)
 
 
-def moved_source(use: Any, function: Callable[..., Any], operands: Sequence[Any], text: Any) -> list[Source] | None:
-    """Return where texts come from behind an operator that moves them."""
-    source = text.source if isinstance(text, Strings) else None
-    if source is None:
+def move_texts(use: Any, function: Callable[..., Any], operands: Sequence[Any], *, moves: bool = True) -> Any:
+    """Call a function of texts with their places in one table; if it ``moves`` them, texts are what it gives."""
+    if use.attribute("reduction", "none") != "none":
+        raise Unsupported("strings have no sum, no product, and no order")
+    texts = [value for value in operands if is_text(value)]
+    if moves and len(texts) == 1 and isinstance(texts[0], MadeStrings):
+        return move_made(use, function, operands, texts[0])
+    if len(texts) == 1 and isinstance(texts[0], Strings):
+        table = tuple(table_of(texts[0]))
+    else:
+        table = common_table(use.importer.known, texts)
+    result = use.call(function, *[places_in(table, value) if is_text(value) else value for value in operands])
+    if not moves:
+        return result
+    moved = moved_source(use, function, operands, texts)
+    results = result if isinstance(result, tuple) else (result,)
+    sources: Sequence[Source | None] = moved or [None] * len(results)
+    found = tuple(replace(as_strings(table, r, texts), source=s) for r, s in zip(results, sources, strict=True))
+    return found if isinstance(result, tuple) else found[0]
+
+
+def move_made(use: Any, function: Callable[..., Any], operands: Sequence[Any], made: MadeStrings) -> Any:
+    """Move what strings are made of in the place of these."""
+
+    def moved(value: Any) -> Any:
+        call = partial(move_texts, use, function) if is_text(value) else partial(use.call, function)
+        given = [value if operand is made else operand for operand in operands]
+        return call(given) if is_text(value) else call(*given)
+
+    if any(tuple(value.shape) != made.shape for value in made.operands):
+        raise Unsupported(MADE)
+    parts = [moved(value) for value in made.operands]
+    if isinstance(parts[0], tuple):
+        return tuple(MadeStrings(made.step, each, tuple(each[0].shape)) for each in zip(*parts, strict=True))
+    return MadeStrings(made.step, tuple(parts), tuple(parts[0].shape))
+
+
+def moved_source(
+    use: Any, function: Callable[..., Any], operands: Sequence[Any], texts: Sequence[Any]
+) -> list[Source] | None:
+    """Return where texts come from behind an operator that moves them; of several all, one behind the other."""
+    sources = [source_of_texts(text) for text in texts]
+    if any(source is None for source in sources) or not any(isinstance(text, Strings) for text in texts):
         return None
-    if use.op in IN_ORDER and source.at is None:
-        return [source]
-    at = use.call(function, *[positions(text) if value is text else value for value in operands])
-    return [replace(source, at=each) for each in (at if isinstance(at, tuple) else (at,))]
+    whole = sources[0]
+    assert whole is not None, "bug in mlaot: texts without a source"
+    if len(texts) == 1 and use.op in IN_ORDER and whole.at is None:
+        return [whole]
+    begins: list[Any] = [0]
+    for source in sources[1:]:
+        assert source is not None, "bug in mlaot: texts without a source"
+        begins.append(product(whole.shape))
+        whole = Source(TextStep("join", (whole.of, source.of)), (product(whole.shape) + product(source.shape),))
+    placed = {
+        id(text): positions(source, text.shape) + (begin if isinstance(begin, int) else extent_value(begin))
+        for text, source, begin in zip(texts, sources, begins, strict=True)
+        if source is not None
+    }
+    at = use.call(function, *[placed.get(id(value), value) for value in operands])
+    return [replace(whole, at=each) for each in (at if isinstance(at, tuple) else (at,))]
 
 
-def positions(value: Strings) -> Any:
-    """Return which element of their source each string is."""
-    source = value.source
-    assert source is not None, "bug in mlaot: strings without a source"
-    return arange(product(source.shape)).reshape(value.shape) if source.at is None else source.at
+def source_of_texts(value: Any) -> Source | None:
+    """Return where texts come from; what is known comes from itself."""
+    if isinstance(value, Strings):
+        return value.source
+    array = constant_value(value)
+    if array is None or array.ndim > MOST_AXES:
+        return None
+    return Source(TextStep("constant", (), tuple(map(str, array.ravel())), tuple(array.shape)), tuple(array.shape))
+
+
+def positions(source: Source, shape: Any) -> Any:
+    """Return which element of their source strings of a shape are."""
+    return arange(product(source.shape)).reshape(shape) if source.at is None else source.at

@@ -6,6 +6,7 @@
 * ``Coded``: traced, of a dtype that only ONNX has, such as FLOAT8E5M2 or INT4. Known arrays of these have the dtypes of
   ``ml_dtypes``.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
+* ``Entries``: a map among the inputs.
 * ``Strings``, ``Maps``: labels that are chosen when the model runs, and maps of labels to numbers.
 * ``MadeStrings``: strings that are made of such labels or of numbers, which a model gives and cannot look at.
 """
@@ -122,6 +123,19 @@ class MadeStrings:
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A map that callers pass: its keys, labels or integers, and its values, both along one axis."""
+
+    keys: Any
+    values: Any
+    dtype = "map"
+
+    @property
+    def shape(self) -> Any:
+        return self.values.shape
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ from mlaot.tokenizers.packing import packed_automaton
 from mlaot.tokenizers.text_steps import TextStep, simple_lower, simple_upper
 from mlaot.tokenizers.vectorizer_packing import paged
 
-KINDS = (*("constant", "lower", "upper", "without", "concat", "pieces", "counts", "match", "tokens", "number", "text"),)
+KINDS = (
+    *("constant", "lower", "upper", "without", "concat", "pieces", "counts", "match", "tokens", "number", "text"),
+    *("join", "values"),
+)
 NUMBERS = 8
 TABLES = ("text", "at", "order", "change_pages", "changes", "rows", "patterns")
 CASES: dict[str, Callable[[str], str]] = {"lower": simple_lower, "upper": simple_upper}

@@ -33,10 +33,11 @@ class TextStep:
     """What makes a column. ``of``: an input by its name, a column of an output by its place, or another step.
 
     ``kind``: "constant" (``texts`` of a shape, ``numbers``), "lower", "upper", "without" (the first column but for
-    what has one of ``texts`` in the second, with so many axes), "concat", "pieces" (of cuts at a text, at most so many,
-    and how many a row has), "counts" (how many there are), "match", "tokens" (whether they are marked, how many
-    characters one has at least, whether patterns separate them, how many a row has; ``texts`` fill it), "number" (of
-    ``dtype``), "text" of numbers of ``dtype``.
+    what has one of ``texts`` in the second, with so many axes), "join" (one column behind the other), "concat",
+    "pieces" (of cuts at a text, at most so many, and how many a row has), "counts" (how many there are), "match",
+    "tokens" (whether they are marked, how many characters one has at least, whether patterns separate them, and how
+    many a row has; ``texts`` fill it), "number" (of ``dtype``), "text" of numbers of ``dtype``.
+    "values" are those of a dict that callers pass, and made by no step.
     """
 
     kind: str
@@ -116,6 +117,10 @@ def _without(step: TextStep, column: Column, compared: Column) -> Column:
     pairs = zip(column.values, compared.values, strict=True)
     kept = [value for value, other in pairs if other not in dropped] or [b""]
     return Column((1,) * (step.numbers[0] - 1) + (len(kept),), kept)
+
+
+def _join(step: TextStep, one: Column, other: Column) -> Column:
+    return Column((len(one.values) + len(other.values),), [*one.values, *other.values])
 
 
 def _concat(step: TextStep, one: Column, other: Column) -> Column:
@@ -288,6 +293,6 @@ def _text(step: TextStep, column: Column) -> Column:
 
 
 MAKERS: dict[str, Callable[..., Column]] = {
-    **{"constant": _constant, "lower": _lower, "upper": _upper, "without": _without, "concat": _concat},
+    **{"constant": _constant, "lower": _lower, "upper": _upper, "without": _without, "concat": _concat, "join": _join},
     **{"pieces": _pieces, "counts": _counts, "match": _match, "tokens": _tokens, "number": _number, "text": _text},
 }

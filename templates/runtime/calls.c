@@ -463,6 +463,9 @@ static int end_call(Call *call, int status)
 #if HAS_STRINGS
         release(call->inputs[i].made);
 #endif
+#if HAS_STEPS
+        release(call->inputs[i].values);
+#endif
 #if HAS_ROWS
         free_rows(&call->inputs[i].rows);
 #endif

@@ -20,6 +20,9 @@ typedef struct {
 #if HAS_STRINGS
     PyObject *made;  // the list that was made of an array of strings, held; or NULL
 #endif
+#if HAS_STEPS
+    PyObject *values;  // the list of those of a dict, held; or NULL
+#endif
 #if HAS_ROWS
     bool has_rows;  // of texts, which lie nowhere else
     TextRows rows;
@@ -543,6 +546,9 @@ static void begin_input(Call *call, int i)
 #if HAS_STRINGS
     input->made = NULL;
 #endif
+#if HAS_STEPS
+    input->values = NULL;
+#endif
 #if HAS_ROWS
     input->has_rows = false;
     input->rows = (TextRows){.numbers = {0}};
@@ -552,6 +558,20 @@ static void begin_input(Call *call, int i)
     call->seen = i + 1;
 }
 
+#if HAS_STEPS
+// A dict: the list of its keys; that of its values is kept.
+SELDOM static int see_map(Call *call, int i, PyObject *object)
+{
+    Input *input = &call->inputs[i];
+    if ((type_flags(object) & Py_TPFLAGS_DICT_SUBCLASS) == 0) {
+        return refuse_type(call->function, call->entry->ports[i].name, "dict", object);
+    }
+    input->made = PyDict_Keys(object);
+    input->values = PyDict_Values(object);
+    return input->made == NULL || input->values == NULL ? -1 : see_list(call, i, input->made);
+}
+
+#endif
 static int see_input(Call *call, int i, PyObject *object)
 {
     const Input *input = &call->inputs[i];
@@ -562,6 +582,11 @@ static int see_input(Call *call, int i, PyObject *object)
 #if HAS_ROWS
     if (call->entry->ports[i].has_texts && PY_TYPE(object) != call->model->array_type) {
         return see_texts(call, i, object);
+    }
+#endif
+#if HAS_STEPS
+    if (call->entry->ports[i].is_map && !call->gives_all) {
+        return see_map(call, i, object);
     }
 #endif
     const NumpyArray *array = numpy_array(call->model->numpy, object, input->dtype);

@@ -393,6 +393,13 @@ static bool make_column(Making *m, const Step *step, const Column *const *from, 
         return make_constant(m, b, to);
     case TEXT_WITHOUT:
         return make_without(m, b, from[0], from[1], to);
+    case TEXT_VALUES:  // which are an input's as they are
+        return true;
+    case TEXT_JOIN:
+        to->rank = 1;
+        to->shape[0] = count_of(from[0]) + count_of(from[1]);
+        return (buffer_add(&to->data, from[0]->data.at, from[0]->data.bytes) &&
+                buffer_add(&to->data, from[1]->data.at, from[1]->data.bytes)) || no_memory();
     case TEXT_CONCAT:
         return make_concat(m, from[0], from[1], to);
     case TEXT_PIECES:
@@ -488,6 +495,13 @@ static int make_inputs(Call *call)
         const Column *column = &call->columns[entry->ports[i].step_end - 1];
         Input *input = &call->inputs[i];
         begin_input(call, i);
+        const Step *step = &entry->steps[entry->ports[i].step_end - 1];
+        if (step->kind == TEXT_VALUES) {
+            if (see_list(call, i, call->inputs[step->of[0]].values) < 0) {
+                return -1;
+            }
+            continue;
+        }
         input->rank = column->rank;
         input->shape = column->shape;
         input->data = column->data.at == NULL ? input->number : column->data.at;

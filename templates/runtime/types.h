@@ -86,6 +86,7 @@ typedef struct {
 #if HAS_STEPS
     int step_begin, step_end;  // what makes an input, or strings of an output, by the last of them; none: 0
     int columns;               // how many these take, along the last axis if they are several
+    bool is_map;               // callers pass a dict, whose keys it has
 #endif
 #if HAS_INDICES
     const IndexRange *ranges;

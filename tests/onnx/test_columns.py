@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -276,11 +277,99 @@ def test_what_cannot_be_compiled(made: Any, message: str) -> None:
 
 
 def test_made_strings_are_not_looked_at() -> None:
-    """What is made of strings that the model chooses, callers get."""
+    """What is made of numbers that the model computes, callers get; only integers are still looked up."""
     made = [
         node("Add", ["a", "a"], ["b"]),
         node("Cast", ["b"], ["c"], to=STRING),
-        node("LabelEncoder", ["c"], ["y"], domain=ML, keys_strings=["2"], values_int64s=[1]),
+        node("LabelEncoder", ["c"], ["y"], domain=ML, keys_strings=["2", "02", "-4", "x"], values_int64s=[1, 2, 3, 4]),
     ]
-    with pytest.raises(MlaotError, match="strings that are made of what the model computes; only callers"):
-        load(model_of(made, {"a": (INT64, ["n"])}, {"y": (INT64, ["n"])})).trace()
+    assert run(made, INT64, np.array([1, -2, 5])).tolist() == [1, 3, -1]
+    with pytest.raises(NotImplementedError, match="strings that are made of what the model computes; only callers"):
+        run(made, INT64, np.array([1], np.float32))
+
+
+def test_strings_of_several_inputs() -> None:
+    """Joined, chosen, and in sequences: each is made once, before, wherever it goes."""
+    one, two = ["b a", "C"], ["x", "y"]
+    joined = [
+        node("Concat", ["a", "k", "b"], ["c"], axis=0),
+        node("StringNormalizer", ["c"], ["d"], case_change_action="UPPER"),
+    ]
+    upper = [*joined, node("LabelEncoder", ["d"], ["y"], domain=ML, keys_strings=["X", "KK"], values_int64s=[5, 6])]
+    assert run(upper, INT64, one, two, held={"k": np.array(["kK"])}, opset=20).tolist() == [-1, -1, 6, 5, -1]
+    chosen = [node("Where", ["m", "a", "b"], ["c"]), node("RegexFullMatch", ["c"], ["y"], pattern="[a-z ]+")]
+    for held, wanted in (([True, True], [True, False]), ([False, True], [True, False])):
+        assert run(chosen, BOOL, one, two, held={"m": np.array(held)}, opset=20).tolist() == wanted
+    sequence = [
+        node("SequenceConstruct", ["a", "b"], ["s"]),
+        node("SequenceInsert", ["s", "a"], ["t"]),
+        node("ConcatFromSequence", ["t"], ["c"], axis=0),
+        node("StringSplit", ["c"], ["y", "n"]),
+    ]
+    pieces = [["b", "a"], ["C", ""], ["x", ""], ["y", ""]]
+    assert run(sequence, STRING, one, two, opset=20).tolist() == [*pieces, *pieces[:2]]
+    columns = [
+        node("Gather", ["a", "i"], ["c"], axis=1),
+        node("SplitToSequence", ["a"], ["s"], axis=1, keepdims=0),
+        node("SequenceAt", ["s", "i"], ["d"]),
+        node("StringConcat", ["c", "d"], ["y"]),
+    ]
+    rows = np.array([["x", "u"], ["y", "v"]], object)
+    assert run(columns, STRING, rows, held={"i": np.array(1)}, opset=20).tolist() == ["uu", "vv"]
+
+
+# Maps
+
+
+def map_of(name: str, key: int, value: int) -> Any:
+    return helper.make_value_info(name, helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, [])))
+
+
+def maps() -> Any:
+    """Maps of strings and of integers, whose values at some keys are features; answers are onnxruntime's."""
+    made = [
+        node("DictVectorizer", ["s"], ["words"], domain=ML, string_vocabulary=["c", "b", "a"]),
+        node("DictVectorizer", ["i"], ["numbers"], domain=ML, int64_vocabulary=[3, 2, 1]),
+        node("CastMap", ["i"], ["dense"], domain=ML, cast_to="TO_INT64", map_form="DENSE"),
+        node("CastMap", ["i"], ["sparse"], domain=ML, cast_to="TO_FLOAT", map_form="SPARSE", max_map=5),
+    ]
+    shapes = {
+        "words": (FLOAT, [1, 3]),
+        "numbers": (FLOAT, [1, 3]),
+        "dense": (INT64, [1, "m"]),
+        "sparse": (FLOAT, [1, 5]),
+    }
+    model = model_of(made, {}, shapes)
+    model.graph.input.extend([map_of("s", STRING, FLOAT), map_of("i", INT64, FLOAT)])
+    return model
+
+
+def called(model: Any, *given: Any) -> Any:
+    return model.run(given)
+
+
+@pytest.mark.parametrize("door", ["C", "Python", "backend"])
+def test_maps(door: str, tmp_path: Path) -> None:
+    if door == "backend":
+        forward: Any = partial(called, Backend.prepare(maps()))
+    else:
+        make = build_module if door == "C" else plain_module
+        more = {"isas": ("base",)} if door == "C" else {}
+        nn: Any = make(load(maps()), f"maps_{door}", tmp_path, golden=True, **more)
+        nn = load_module(nn) if door == "C" else nn
+        assert [port.type for port in nn.InferenceSession("m").get_inputs()] == [
+            "map(string,tensor(float))",
+            "map(int64,tensor(float))",
+        ]
+        assert nn.selftest()
+        forward = nn.forward
+        for wrong, message in (
+            ([("a", 1)], "expected dict, got list"),
+            ({"a": "x"}, "s_values_made"),
+            ({3.5: 1}, "expected str, got float"),
+        ):
+            with pytest.raises(TypeError, match=message):
+                forward(wrong, {})
+    found = [np.asarray(y) for y in forward({"a": 1.5, "c": 2.0, "else": 9}, {3: 1.75, 1: 2.0, 7: -1.0})]
+    assert [y.tolist() for y in found] == [[[2, 0, 1.5]], [[1.75, 0, 2]], [[2, 1, -1]], [[0, 2, 0, 1.75, 0]]]
+    assert [np.asarray(y).tolist() for y in forward({}, {})] == [[[0, 0, 0]], [[0, 0, 0]], [[]], [[0, 0, 0, 0, 0]]]

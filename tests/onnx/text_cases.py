@@ -103,7 +103,9 @@ def _case(rng: random.Random) -> Case:
     for _ in range(6):
         x, rank = rng.choice(made)
         flat = rank == 1
-        kind = rng.choice(["case", "case", "stop", "concat", "constant", "split", "match", "token", "separate", "move"])
+        kind = rng.choice(
+            ["case", "case", "stop", "concat", "constant", "split", "match", "token", "separate", "move", "move"]
+        )
         if kind == "stop" and x in moved:  # how many are left is not known
             continue
         if kind in ("case", "stop") and not flat:
@@ -138,9 +140,11 @@ def _case(rng: random.Random) -> Case:
             least = 1 if how.get("separators") == [""] else rng.choice([1, 1, 2, 3])
             options = {"mark": rng.randrange(2), "pad_value": rng.choice(["#", "", "pad"]), "mincharnum": least}
             made.append((add("Tokenizer", [x], rank + 1, **options, **how, domain="com.microsoft"), rank + 1))
-        elif kind == "move" and rank == 2:
-            made.append((add("Transpose", [x], 2), 2))
-            moved.add(made[-1][0])
+        elif kind == "move":
+            moving = [("Transpose", [x], {}), ("Concat", [x, "k" if rank == 1 else x], {"axis": 0})]
+            op, inputs, options = rng.choice(moving)
+            moved.add(f"v{len(nodes)}")
+            made.append((add(op, inputs, rank, **options), rank))
     held = [constant, helper.make_tensor("minus", INT64, [1], [-1])]
     shape = [f"n{i}" for i in range(made[0][1])]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", STRING, shape)], outputs, held)

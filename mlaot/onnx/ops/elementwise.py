@@ -32,6 +32,7 @@ from mlaot.onnx.registry import Function, operator, operators
 from mlaot.onnx.texts import is_text
 from mlaot.onnx.values import (
     Computed,
+    Entries,
     Maps,
     Unsupported,
     constant_value,
@@ -257,7 +258,7 @@ def cast_like(use: Use, x: Any, target: Any, *, round_mode: str = "up", saturate
 
 
 def _has_strings(x: Any, to: int) -> bool:
-    if isinstance(x, Maps):
+    if isinstance(x, Entries | Maps):
         raise Unsupported("it takes maps that are computed when the model runs")
     return is_text(x) or to == onnx.TensorProto.STRING
 

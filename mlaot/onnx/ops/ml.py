@@ -18,10 +18,12 @@ from mlaot.frontend.numpy.indexing import take as traced_take
 from mlaot.frontend.trace.control import scan, while_loop
 from mlaot.frontend.trace.protocols import any_traced
 from mlaot.frontend.trace.tensor import Parameter
+from mlaot.onnx.columns import make
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import ML, operator, operators
-from mlaot.onnx.texts import is_text, look_up, positions
-from mlaot.onnx.values import Array, Maps, Strings, Unsupported, constant_value
+from mlaot.onnx.texts import integers_of, is_plain, is_text, look_up, positions
+from mlaot.onnx.values import Array, Entries, MadeStrings, Maps, Strings, Unsupported, constant_value
+from mlaot.tokenizers.text_steps import TextStep
 
 DOUBLE = ("f64", "float64")  # traced, and known
 FEW = 64  # keys that are compared with one by one, all at once
@@ -174,7 +176,7 @@ def array_feature_extractor(x: Any, index: Any) -> Any:
     """Columns of the last axis; of texts that are known, by indices that may be traced."""
     at = np.ravel(index) if constant_value(index) is None else constant_value(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
-        source = x.source and replace(x.source, at=_columns(positions(x), at))
+        source = x.source and replace(x.source, at=_columns(positions(x.source, x.shape), at))
         return replace(x, index=_columns(x.index, at), source=source)
     if constant_value(x) is not None and x.dtype.kind == "U":
         if constant_value(at) is not None:
@@ -206,6 +208,37 @@ def feature_vectorizer(use: Use, *values: Any, inputdimensions: Any = None) -> A
 
 # A list of maps of labels to probabilities: the module gives the probabilities, a column for each label.
 operators({"ZipMap": Maps}, domain=ML)
+
+
+@operator("DictVectorizer", domain=ML, labels=True)
+def dict_vectorizer(x: Any, *, string_vocabulary: Any = (), int64_vocabulary: Any = ()) -> Any:
+    if not isinstance(x, Entries):
+        raise Unsupported("its map is computed; let callers pass it")
+    if is_text(x.keys) != bool(string_vocabulary) or bool(string_vocabulary) == bool(int64_vocabulary):
+        raise MlaotError("it needs a vocabulary of what the keys of its map are")
+    places = {key: i for i, key in enumerate(string_vocabulary or int64_vocabulary)}
+    index = look_up(x.keys, places, len(places)) if string_vocabulary else _places_of(x.keys, places, len(places))
+    return _row(index, x.values, len(places))
+
+
+@operator("CastMap", domain=ML, labels=True)
+def cast_map(use: Use, x: Any, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Any:
+    if not isinstance(x, Entries) or is_text(x.keys):
+        raise Unsupported("it takes a map of int64 that callers pass")
+    if map_form == "SPARSE":
+        row = _row(x.keys, x.values, max_map)
+    else:
+        row = np.expand_dims(take(x.values, np.argsort(x.keys)), 0)
+    if cast_to == "TO_STRING":
+        return make(use, TextStep("text", (), dtype=str(row.dtype)), row)
+    return F.astype(row, np.int64 if cast_to == "TO_INT64" else np.float32)
+
+
+def _row(index: Any, values: Any, size: int) -> Any:
+    """Return a row of numbers at their places; those whose place is none are left out."""
+    at = np.equal(np.expand_dims(index, 1), np.arange(size))
+    zero = F.astype(np.zeros((1, 1)), values.dtype)
+    return F.astype(np.sum(np.where(at, np.expand_dims(values, 1), zero), axis=0, keepdims=True), values.dtype)
 
 
 @operator("OneHotEncoder", domain=ML, labels=True)
@@ -265,7 +298,9 @@ def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
     """Look up the values of the keys that ``x`` holds; of keys that are equal the last counts."""
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
-    if is_text(x):
+    if isinstance(x, MadeStrings) and (numbers := integers_of(x)) is not None:
+        index = _places_of(numbers, {int(key): i for key, i in place.items() if is_plain(key)}, len(table) - 1)
+    elif is_text(x):
         index = look_up(x, place, len(table) - 1)
         if not isinstance(x, Strings):
             return table[index]

@@ -10,10 +10,11 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Computed, Unsupported, constant_value, integers, lift, require_constant
+from mlaot.onnx.texts import is_text, move_texts
+from mlaot.onnx.values import Computed, Strings, Unsupported, constant_value, integers, lift, require_constant
 
 
-@operator("SequenceConstruct", symbolic=True)
+@operator("SequenceConstruct", symbolic=True, labels=True)
 def sequence_construct(*values: Any) -> Any:
     return list(values)
 
@@ -28,7 +29,7 @@ def sequence_length(values: Any) -> Any:
     return np.array(len(values), np.int64)
 
 
-@operator("SequenceAt", symbolic=True)
+@operator("SequenceAt", symbolic=True, labels=True)
 def sequence_at(values: Any, position: Any) -> Any:
     place = _place(position, len(values), len(values))
     if isinstance(place, int):
@@ -36,7 +37,7 @@ def sequence_at(values: Any, position: Any) -> Any:
     return np.take(np.stack(_of_one_type(values)), place, axis=0)
 
 
-@operator("SequenceInsert", symbolic=True)
+@operator("SequenceInsert", symbolic=True, labels=True)
 def sequence_insert(values: Any, new: Any, position: Any = None) -> Any:
     place = len(values) if position is None else _place(position, len(values), len(values) + 1)
     if isinstance(place, int):
@@ -73,6 +74,8 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 def _of_one_type(values: Any) -> list[Any]:
     """Return elements between which a computed position can choose."""
+    if any(map(is_text, values)):
+        raise Unsupported("the position is computed when the model runs, but the elements are strings")
     elements = [lift(value) for value in values]
     kinds = dict.fromkeys(f"{value.dtype}[{', '.join(map(str, value.shape))}]" for value in elements)
     if len(kinds) > 1:
@@ -83,16 +86,22 @@ def _of_one_type(values: Any) -> list[Any]:
 
 
 @operator("ConcatFromSequence", symbolic=True)
-def concat_from_sequence(values: Any, *, new_axis: bool = False, axis: Any = None) -> Any:
+def concat_from_sequence(use: Use, values: Any, *, new_axis: bool = False, axis: Any = None) -> Any:
     if not values:
         raise MlaotError("an empty sequence cannot be joined")
+    if any(map(is_text, values)):
+        return move_texts(use, lambda *places: _joined(places, new_axis, axis), values)
+    return _joined(values, new_axis, axis)
+
+
+def _joined(values: Any, new_axis: bool, axis: Any) -> Any:
     together = any(constant_value(value) is None for value in values)
     values = [lift(value) for value in values] if together else list(values)
     join: Any = np.stack if new_axis else np.concatenate
     return join(values, axis=axis)
 
 
-@operator("SplitToSequence")
+@operator("SplitToSequence", labels=True)
 def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = True) -> Any:
     axis = use.attribute("axis", 0) % x.ndim
     length = x.shape[axis]
@@ -109,12 +118,16 @@ def split_to_sequence(use: Use, x: Any, sizes: Any = None, *, keepdims: bool = T
             raise MlaotError(f"parts of {part} elements")
         parts = [min(part, length - start) for start in range(0, length, part)]
     ends = [int(end) for end in np.cumsum(parts)[:-1]]
-    arrays = list(np.split(x, ends, axis=axis)) if parts else []
     keep = sizes is not None or keepdims
-    return arrays if keep else [np.squeeze(value, axis=axis) for value in arrays]
+
+    def split(values: Any) -> tuple[Any, ...]:
+        arrays = tuple(np.split(values, ends, axis=axis)) if parts else ()
+        return arrays if keep else tuple(np.squeeze(array, axis=axis) for array in arrays)
+
+    return list(move_texts(use, split, [x]) if isinstance(x, Strings) else split(x))
 
 
-@operator("Optional", "OptionalGetElement", symbolic=True)
+@operator("Optional", "OptionalGetElement", symbolic=True, labels=True)
 def optional(use: Use, value: Any = None) -> Any:
     if value is None and use.op == "OptionalGetElement":
         raise MlaotError("there is nothing in an empty optional")
