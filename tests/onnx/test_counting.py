@@ -257,6 +257,19 @@ def test_settings_bound_what_has_no_bound() -> None:
         run.call("m", "forward", {"x": np.array([7, 0, 0, 0], np.float32)})
 
 
+def test_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, y = Maker(), "x"
+    for i in range(5):
+        y = m.add("Compress", y, m.add("Greater", y, np.float32(i)), axis=0)
+    model = m.model({"x": ["n"]}, {y: (TensorProto.FLOAT, ["k"])})
+    program = compile_model(declare(model, {}), "m.nn", Options())
+    found = Interpreted({"m": program}, ISA).call("m", "forward", {"x": np.arange(9)}, {"n": 9})
+    assert found[y].tolist() == [5, 6, 7, 8]
+    monkeypatch.setattr("mlaot.onnx.counting.MOST", 4)
+    with pytest.raises(MlaotError, match=r"node 'Compress.*the data decide more than 4 lengths before it"):
+        declare(model, {}).trace()
+
+
 def test_in_a_branch() -> None:
     """What only one branch counts is no length of the whole."""
     empty = helper.make_tensor_value_info("r", TensorProto.INT64, [1, "k"])
@@ -266,5 +279,5 @@ def test_in_a_branch() -> None:
     m = Maker()
     taken = m.add("Greater", m.add("ReduceSum", "x", keepdims=0), np.float32(0))
     found = m.add("If", taken, then_branch=then, else_branch=other)
-    with pytest.raises(MlaotError):
+    with pytest.raises(MlaotError, match="in a loop or branch it cannot be counted"):
         declare(m.model({"x": [4]}, {found: (TensorProto.INT64, [1, "k"])}), {}).trace()
