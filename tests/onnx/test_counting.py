@@ -220,6 +220,28 @@ def test_numbers_from_outside() -> None:
         np.testing.assert_allclose(found[1], kept @ np.full((3, 2), X.sum()))
 
 
+def test_weights() -> None:
+    """Weights lie as kernels read them, whatever waits for a count: filters that are transformed, panels, vectors."""
+    m, rng = Maker(), np.random.default_rng(0)
+    shapes = {"filters": (16, 8, 3, 3), "more": (16, 16, 3, 3), "wide": (16 * 36, 96), "bias": (96,), "last": (96, 10)}
+    images = m.add("Compress", "x", m.add("Greater", "s", np.float32(0)), axis=0)
+    for name in ("filters", "more"):
+        images = m.add("Relu", m.add("Conv", images, name, pads=[1, 1, 1, 1]))
+    pooled = m.add("MaxPool", images, kernel_shape=[2, 2], strides=[2, 2])
+    hidden = m.add("Relu", m.add("Gemm", m.add("Flatten", pooled), "wide", "bias"))
+    scores = m.add("Softmax", m.add("MatMul", hidden, "last"), axis=1)
+    model = m.model({"x": ["n", 8, 12, 12], "s": ["n"]}, {scores: (TensorProto.FLOAT, ["k", 10])})
+    for name, shape in shapes.items():
+        weight = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]) if len(shape) > 2 else shape[0])
+        model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
+    compiled, reference = Backend.prepare(model), onnx.reference.ReferenceEvaluator(model)
+    x = rng.normal(size=(9, 8, 12, 12)).astype(np.float32)
+    for s in (np.arange(9) - 4, np.arange(9) - 7, np.ones(9)):
+        inputs = {"x": x, "s": s.astype(np.float32)}
+        np.testing.assert_allclose(compiled.run([*inputs.values()])[0], reference.run(None, inputs)[0], 1e-4, 1e-5)
+    assert compiled.run([x, np.zeros(9, np.float32)])[0].shape == (0, 10)
+
+
 def test_loop_over_rows(tmp_path: Path) -> None:
     """Threads share the rows of a loop, whose number is counted; so are the rounds of another one."""
     m, rng = Maker(), np.random.default_rng(0)
