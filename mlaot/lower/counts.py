@@ -54,10 +54,8 @@ def nest_counts(graph: Graph) -> Graph:
     outer = Graph(graph.name)
     outer.inputs = graph.inputs
     made = iter(values(outer, 0, {node: node for node in graph.inputs.values()}, graph.roots()))
-    outer.outputs, outer.writes = (
-        dict(zip(graph.outputs, made, strict=False)),
-        dict(zip(graph.writes, made, strict=False)),
-    )
+    outer.outputs = {key: next(made) for key in graph.outputs}
+    outer.writes = {key: next(made) for key in graph.writes}
     return outer
 
 

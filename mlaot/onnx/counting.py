@@ -19,6 +19,7 @@ from mlaot.onnx.values import Computed, Unsupported, as_traced, extent_value
 from mlaot.ops.counting import count
 
 FAR = 10**9  # what stands for the end of any axis
+MOST = 64  # lengths of a model: what waits for one is in a block of its own
 OF_DATA = (
     "how many elements it gives depends on the data; declare the output with a fixed shape, or export the "
     "model with a mask instead"
@@ -49,6 +50,8 @@ def counted(use: Use, number: Any, most: Dim | None, axis: int, what: str, outpu
             f"how many {what} there are is computed when the model runs, and the file gives its output no shape; make"
             f" it constant, or say how many at most: {name} = {{ most = 100 }} in [..dims]"
         )
+    if len(importer.counts) == MOST:
+        raise Unsupported(f"the data decide more than {MOST} lengths before it; give some a size in [..dims]")
     importer.lengths[node] = length = importer.meant.get(name, dim(name))
     if name not in names(length):  # what the model does with it needs it to be that
         use.require(as_traced(number) == extent_value(length), f"{name} must be {length}")

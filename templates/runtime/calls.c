@@ -161,7 +161,10 @@ static const char *find_overlap(const Call *call, int k)
             }
         }
     }
-    for (int j = 0; j < k; j++) {
+    for (int j = 0; j < call->given; j++) {
+        if (j == k || call->outputs[j].obj == NULL) {  // itself, or not taken yet
+            continue;
+        }
         if (overlaps(view->buf, view->len, call->outputs[j].buf, call->outputs[j].len)) {
             return "one that overlaps another output";
         }
@@ -183,7 +186,7 @@ static int take_output(Call *call, int k, PyObject *object)
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         return -1;
     }
-    call->given = k + 1;
+    call->given = call->given > k ? call->given : k + 1;
     if (!is_format(view->format, view->itemsize, port->dtype)) {
         return refuse_output(call, k, PyExc_TypeError, buffer_words(view).text);
     }
@@ -407,6 +410,7 @@ static void begin_call(Call *call, Model *self, const Entry *entry, const char *
     }
     for (int k = 0; k < entry->outputs; k++) {
         call->results[k] = NULL;
+        call->outputs[k].obj = NULL;
     }
 }
 

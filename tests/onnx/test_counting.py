@@ -220,6 +220,28 @@ def test_numbers_from_outside() -> None:
         np.testing.assert_allclose(found[1], kept @ np.full((3, 2), X.sum()))
 
 
+def test_weights() -> None:
+    """Weights lie as kernels read them, whatever waits for a count: filters that are transformed, panels, vectors."""
+    m, rng = Maker(), np.random.default_rng(0)
+    shapes = {"filters": (16, 8, 3, 3), "more": (16, 16, 3, 3), "wide": (16 * 36, 96), "bias": (96,), "last": (96, 10)}
+    images = m.add("Compress", "x", m.add("Greater", "s", np.float32(0)), axis=0)
+    for name in ("filters", "more"):
+        images = m.add("Relu", m.add("Conv", images, name, pads=[1, 1, 1, 1]))
+    pooled = m.add("MaxPool", images, kernel_shape=[2, 2], strides=[2, 2])
+    hidden = m.add("Relu", m.add("Gemm", m.add("Flatten", pooled), "wide", "bias"))
+    scores = m.add("Softmax", m.add("MatMul", hidden, "last"), axis=1)
+    model = m.model({"x": ["n", 8, 12, 12], "s": ["n"]}, {scores: (TensorProto.FLOAT, ["k", 10])})
+    for name, shape in shapes.items():
+        weight = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]) if len(shape) > 2 else shape[0])
+        model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
+    compiled, reference = Backend.prepare(model), onnx.reference.ReferenceEvaluator(model)
+    x = rng.normal(size=(9, 8, 12, 12)).astype(np.float32)
+    for s in (np.arange(9) - 4, np.arange(9) - 7, np.ones(9)):
+        inputs = {"x": x, "s": s.astype(np.float32)}
+        np.testing.assert_allclose(compiled.run([*inputs.values()])[0], reference.run(None, inputs)[0], 1e-4, 1e-5)
+    assert compiled.run([x, np.zeros(9, np.float32)])[0].shape == (0, 10)
+
+
 def test_loop_over_rows(tmp_path: Path) -> None:
     """Threads share the rows of a loop, whose number is counted; so are the rounds of another one."""
     m, rng = Maker(), np.random.default_rng(0)
@@ -257,6 +279,19 @@ def test_settings_bound_what_has_no_bound() -> None:
         run.call("m", "forward", {"x": np.array([7, 0, 0, 0], np.float32)})
 
 
+def test_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, y = Maker(), "x"
+    for i in range(5):
+        y = m.add("Compress", y, m.add("Greater", y, np.float32(i)), axis=0)
+    model = m.model({"x": ["n"]}, {y: (TensorProto.FLOAT, ["k"])})
+    program = compile_model(declare(model, {}), "m.nn", Options())
+    found = Interpreted({"m": program}, ISA).call("m", "forward", {"x": np.arange(9)}, {"n": 9})
+    assert found[y].tolist() == [5, 6, 7, 8]
+    monkeypatch.setattr("mlaot.onnx.counting.MOST", 4)
+    with pytest.raises(MlaotError, match=r"node 'Compress.*the data decide more than 4 lengths before it"):
+        declare(model, {}).trace()
+
+
 def test_in_a_branch() -> None:
     """What only one branch counts is no length of the whole."""
     empty = helper.make_tensor_value_info("r", TensorProto.INT64, [1, "k"])
@@ -266,5 +301,5 @@ def test_in_a_branch() -> None:
     m = Maker()
     taken = m.add("Greater", m.add("ReduceSum", "x", keepdims=0), np.float32(0))
     found = m.add("If", taken, then_branch=then, else_branch=other)
-    with pytest.raises(MlaotError):
+    with pytest.raises(MlaotError, match="in a loop or branch it cannot be counted"):
         declare(m.model({"x": [4]}, {found: (TensorProto.INT64, [1, "k"])}), {}).trace()

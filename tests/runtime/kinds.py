@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 from mlaot.ir.indices import IndexRange
-from mlaot.lower.program import Entry, ExtensionModule, Port, Slot
+from mlaot.lower.program import Counted, Entry, ExtensionModule, Port, Slot
 from mlaot.settings.options import Options
 
-from .models import floats
+from .models import ISAS, floats
 
 # dtype: its name in Python, its C type, and struct's letter.
 DTYPES = {
@@ -408,7 +408,74 @@ void momentum_seen_ISA(char *const *p, const ptrdiff_t *dim)
 }
 """
 
+# The numbers over 0, twice; their sum; two numbers fewer, and a rest, which the first of them says.
+COUNTED = ExtensionModule(
+    name="counted",
+    dims=("found", "n", "rest"),
+    entries=(
+        Entry(
+            "forward",
+            (Port("x", "f32", ("n",)),),
+            (
+                Port("twice", "f32", (2, "found"), room="2 * n"),
+                Port("total", "f64", ()),
+                Port("behind", "i16", ("found - 2 + rest",), room="n + 3"),
+                Port("found_", "i64", ()),
+                Port("rest_", "i64", ()),
+                Port("refused_", "i64", ()),
+            ),
+            "8 * n",
+            "n",
+            refusals=("a number is 13",),
+            counts=(Counted("found", "n", ("found - 2",)), Counted("rest", "3")),
+        ),
+        Entry("plain", (Port("x", "f32", ("n",)),), (Port("y", "f32", ("n",)),), "0", "n"),
+    ),
+    slots=(),
+    state_bytes=0,
+    constants=b"",
+    initial=b"",
+    options=Options(isas=ISAS),
+)
+COUNTED_KERNELS = """
+#include <stdint.h>
+#include <string.h>
+#include "counted.h"
+
+void counted_forward_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    const float *x = (const float *)p[0];
+    float *twice = (float *)p[1], *work = (float *)p[9];
+    int64_t found = 0, refused = 0, *const counted = (int64_t *)p[4], *const rest = (int64_t *)p[5];
+    double total = 0;
+    for (ptrdiff_t i = 0; i < dim[1]; i++) {
+        refused |= x[i] == 13;
+        if (x[i] > 0) {
+            work[found++] = x[i];
+            total += (double)x[i];
+        }
+    }
+    *(double *)p[2] = total;
+    *(int64_t *)p[6] = refused;
+    *counted = found;
+    if (found >= 2) {
+        memcpy(twice, work, (size_t)found * 4);
+        memcpy(twice + found, work, (size_t)found * 4);
+        *rest = (int64_t)work[0];
+        for (int64_t i = 0; *rest <= 3 && i < found - 2 + *rest; i++) {
+            ((int16_t *)p[3])[i] = (int16_t)i;
+        }
+    }
+}
+
+void counted_plain_ISA(char *const *p, const ptrdiff_t *dim)
+{
+    memcpy(p[1], p[0], (size_t)dim[1] * 4);
+}
+"""
+
 MODELS = {
+    "counted": (COUNTED, COUNTED_KERNELS),
     "dtypes": (TYPES, TYPES_KERNELS),
     "shapes": (SHAPES, SHAPES_KERNELS),
     "cache": (CACHE, CACHE_KERNELS),

@@ -23,9 +23,8 @@ from . import kinds, models
 from .test_host import python
 
 NAME = "shared_by_tests"
-SHARED = {
-    name: (models.MODELS | kinds.MODELS)[name] for name in ("affine", "fit", "shapes", "momentum", "mapped", "prepared")
-}
+NAMES = ("affine", "fit", "shapes", "momentum", "mapped", "prepared", "counted")
+SHARED = {name: (models.MODELS | kinds.MODELS)[name] for name in NAMES}
 
 
 def sharing(module: ExtensionModule, runtime: str = NAME) -> ExtensionModule:
@@ -84,6 +83,7 @@ def test_the_same_as_with_a_runtime_of_its_own(load: ModuleType, libraries: dict
         with pytest.raises(TypeError) as own_says:
             own.Model().__setstate__(1)
         assert str(mine_says.value) == str(own_says.value)
+    assert load.counted.forward([1, -2, 3])[0].tolist() == [[1, 3], [1, 3]]
     assert load.prepared.forward(7).item() == load.prepared.Model().forward(7).item() == 14
     assert list(load.mapped.selftest()) == list(models.load(libraries["mapped"]).selftest())
 
