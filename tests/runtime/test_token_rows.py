@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mlaot
 from mlaot.errors import MlaotError
-from mlaot.loading import trace
+from mlaot.loading import load_declared, trace
 from mlaot.onnx import load as load_onnx
+from mlaot.settings.reading import load_settings
 
 from ..projects import Build, build_module, load, plain_module
-from ..tokenizers.test_rows import STORED_ROWS, framed
+from ..tokenizers.test_rows import CONTENT, STORED_ROWS, framed
 
 LONGEST = 64
 TOKENS = mlaot.Tokens(framed(STORED_ROWS["cases"][1]["said"] | {"padding": {"pad_id": 4}}))
@@ -180,6 +183,20 @@ def test_onnx_files(tmp_path: Path) -> None:
     assert module.selftest().keys() == {"base"} and not hasattr(module, "run")
     given = {"texts": rows}
     np.testing.assert_allclose(declared.references["onnx.reference"](given)["sum"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_settings_name_a_tokenizer(tmp_path: Path) -> None:
+    """A key beside that of the file; a session of the same file has the inputs of the file."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(CONTENT), "utf-8")
+    onnx.save(exported(), str(tmp_path / "model.onnx"))
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\n[tool.mlaot.models.nn]\nonnx = "model.onnx"\ntokenizer = "tokenizer.json"\n'
+        '[tool.mlaot.onnxruntime]\nfiles = ["model.onnx"]\n'
+    )
+    settings = load_settings(tmp_path)
+    inputs = [[*trace(load_declared(settings, model)).arguments] for model in settings.models]
+    assert inputs == [["texts"], ["input_ids", "attention_mask", "token_type_ids"]]
+    assert settings.onnx_models["model.onnx"] is settings.models[1]
 
 
 @pytest.mark.parametrize(
