@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from mlaot.errors import MlaotError
 from mlaot.onnx import load
@@ -53,3 +54,12 @@ def test_the_error_says_what_is_wrong(entries: list[tuple[str, str]], said: str,
     with pytest.raises(MlaotError, match=said):
         onnx.save(lying_outside([("location", "w"), *entries]), tmp_path / "model.onnx")
         load(tmp_path / "model.onnx").trace()
+
+
+def test_texts_that_are_not_there(tmp_path: Path) -> None:
+    tensor = onnx.TensorProto(name="t", data_type=TensorProto.STRING, dims=[3])
+    ports = [helper.make_tensor_value_info(name, TensorProto.STRING, [3]) for name in ("x", "y")]
+    node = helper.make_node("Constant", [], ["y"], value=tensor)
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert "the tensor 't' is damaged: cannot reshape" in refusal(file.SerializeToString(), tmp_path)

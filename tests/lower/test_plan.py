@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, substitute
 from mlaot.lower.plan import pack
 from mlaot.lower.program import Buffer
@@ -44,3 +46,9 @@ def test_small_ones_share_the_room_of_a_large_one() -> None:
 def test_sizes_that_cannot_be_compared() -> None:
     assert packed((64 * N, (0, 1)), (64 * M, (2, 3)))[1] == 64 * N + 64 * M
     assert packed((64 * N + 64, (0, 0)), (128 * N, (1, 1)))[1] == 128 * N + 64
+
+
+@pytest.mark.parametrize("size", [1 << 48, (1 << 62) * N, 64 * N - (1 << 70)], ids=str)
+def test_what_no_machine_can_address_is_refused(size: Dim) -> None:
+    with pytest.raises(MlaotError, match="which no machine can address"):
+        packed((64, (0, 1)), (size, (0, 1)))

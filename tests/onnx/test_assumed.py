@@ -191,7 +191,7 @@ def test_golden_vectors_of_inputs_that_are_accepted(
     printed = capsys.readouterr().out
     assert printed == "mlaot: accepts.nn: onnx.reference gives the same answer to 1e-09 of the largest element\n"
     program = compile_model(declared, "accepts.nn", Options(isas=("base",)), golden=True)
-    assert [call.dims for call in program.module.golden] == [(4,)]
+    assert [call.dims for call in program.module.golden] == [(5,)]
     assert [len(call["outputs"]) for call in golden_calls(program.module)] == [1]
     python = projects.plain_module(declared, "accepts_python", tmp_path / "python", golden=True)
     assert python.selftest() == {"python": 0}

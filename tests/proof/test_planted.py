@@ -63,4 +63,4 @@ def test_wrong_weights_are_found(net: Any) -> None:
 
 
 def test_of_an_example() -> None:
-    assert [(name, found) for name, _, found in report(projects.EXAMPLES / "xor", 20, 0)] == [("xor.nn", 20)]
+    assert [(name, *counts) for name, _, *counts in report(projects.EXAMPLES / "xor", 20, 0)] == [("xor.nn", 20, 20)]
