@@ -52,7 +52,7 @@ OTHER = "gives another answer, off by 0.3 of the largest element"
         ({"onnx.reference": right, "onnxruntime": wrong}, "onnxruntime gives another answer than the model has here"),
         ({"torch": wrong, "onnx.reference": wrong}, "torch and onnx.reference give another answer than the model"),
     ],
-    ids=str,
+    ids=["all right", "one off", "alone and off", "broken", "onnxruntime off", "both off"],
 )
 def test_who_is_off(references: Any, lines: Any) -> None:
     module = passes.run("nn", trace(mlaot.model(doubled)))
