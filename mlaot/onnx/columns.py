@@ -26,7 +26,7 @@ from mlaot.ir.types import DTYPES, i64
 from mlaot.onnx.importer import Use
 from mlaot.onnx.protos import identifier
 from mlaot.onnx.texts import is_text, places_in, positions, source_of_texts, table_of
-from mlaot.onnx.values import Array, MadeStrings, Source, Strings, Unsupported, as_traced, constant_value
+from mlaot.onnx.values import Array, MadeStrings, Source, Strings, Unsupported, as_traced, constant_value, limited
 from mlaot.tokenizers.text_steps import MAKERS, Column, TextStep
 
 MOST = 1 << 22  # characters of all strings that two inputs may make
@@ -118,7 +118,7 @@ def _before(use: Use, step: TextStep, operands: Sequence[Any], width: Shape) -> 
         of.append(replace(source.of, numbers=()) if is_scalar and isinstance(source.of, TextStep) else source.of)
         shapes.append(() if is_scalar else source.shape)
     shape = broadcast_shape(shapes)
-    found = _input(use, replace(step, of=tuple(of)), (*shape, *width))
+    found = _input(use, limited(replace(step, of=tuple(of))), (*shape, *width))
     if is_whole:
         return found
     return _moved(found, open_ones[0], kept[0], width)
@@ -176,7 +176,7 @@ def _behind(step: TextStep, operands: Sequence[Any]) -> MadeStrings:
             parts.append(len(leaves))
             leaves.append(x)
     return MadeStrings(
-        replace(step, of=tuple(parts)), tuple(leaves), broadcast_shape([tuple(x.shape) for x in operands])
+        limited(replace(step, of=tuple(parts))), tuple(leaves), broadcast_shape([tuple(x.shape) for x in operands])
     )
 
 
@@ -205,4 +205,5 @@ def without(use: Use, x: Any, compared: Any, stopwords: Sequence[str]) -> Any:
     if any(source is None or source.at is not None for source in sources):
         raise Unsupported("how many strings are left is computed when the model runs; let callers pass them in order")
     shape = (*([1] * (x.ndim - 1)), extent_of(use, x.ndim - 1))
-    return _input(use, replace(step, of=tuple(source.of for source in sources if source is not None)), shape)
+    step = replace(step, of=tuple(source.of for source in sources if source is not None))
+    return _input(use, limited(step), shape)

@@ -16,6 +16,7 @@ from mlaot.ir.dims import product
 from mlaot.onnx.codes import MOVES, SHAPES
 from mlaot.onnx.protos import all_nodes, attribute_value, constant, inner_graphs
 from mlaot.onnx.values import (
+    MOST_STEPS,
     Array,
     Entries,
     MadeStrings,
@@ -199,7 +200,10 @@ def moved_source(
     for source in sources[1:]:
         assert source is not None, "bug in mlaot: texts without a source"
         begins.append(product(whole.shape))
-        whole = Source(TextStep("join", (whole.of, source.of)), (product(whole.shape) + product(source.shape),))
+        join = TextStep("join", (whole.of, source.of))
+        if join.size > MOST_STEPS:
+            return None
+        whole = Source(join, (product(whole.shape) + product(source.shape),))
     placed = {
         id(text): positions(source, text.shape) + (begin if isinstance(begin, int) else extent_value(begin))
         for text, source, begin in zip(texts, sources, begins, strict=True)

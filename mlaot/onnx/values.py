@@ -51,6 +51,16 @@ class Computed(Unsupported):
     """A node that could be compiled if something that is computed when the model runs were known."""
 
 
+MOST_STEPS = 256  # that make one column, each counted as often as it is taken
+
+
+def limited(step: TextStep) -> TextStep:
+    """Return a step unless it is made of too many others."""
+    if step.size > MOST_STEPS:
+        raise Unsupported("strings are made in too many steps, one after the other")
+    return step
+
+
 class Coded:
     """A traced array of a dtype that mlaot has not: its numbers as codes, one byte each (see ``codes.py``)."""
 

@@ -48,6 +48,11 @@ class TextStep:
     dtype: str = ""
 
     @property
+    def size(self) -> int:
+        """How many steps it is made of, with those that it takes."""
+        return 1 + sum(of.size for of in self.of if isinstance(of, TextStep))
+
+    @property
     def columns(self) -> int:
         """How many columns of an output it takes."""
         taken = [of.columns if isinstance(of, TextStep) else of + 1 for of in self.of if not isinstance(of, str)]

@@ -346,13 +346,12 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
                           const char *const *options, PyObject **given)
 {
     const Entry *entry = call->entry;
-    const int asked = asked_in(call);
-    if (count > asked) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, got %zd", call->function, asked,
+    if (count > asked_in(call)) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, got %zd", call->function, asked_in(call),
                      count);
         return -1;
     }
-    for (int i = 0; i < asked; i++) {
+    for (int i = 0; i < asked_in(call); i++) {
         values[i] = i < count ? args[i] : NULL;
     }
     const Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
@@ -366,18 +365,18 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
             given[option] = value;
             continue;
         }
-        while (i < asked && PyUnicode_CompareWithASCIIString(name, entry->ports[i].name) != 0) {
+        while (i < asked_in(call) && PyUnicode_CompareWithASCIIString(name, entry->ports[i].name) != 0) {
             i++;
         }
-        if (i < asked && values[i] == NULL) {
+        if (i < asked_in(call) && values[i] == NULL) {
             values[i] = value;
         } else {
             PyErr_Format(PyExc_TypeError, "%s() got %s argument '%U'", call->function,
-                         i < asked ? "more than one" : "an unexpected keyword", name);
+                         i < asked_in(call) ? "more than one" : "an unexpected keyword", name);
             return -1;
         }
     }
-    for (int i = 0; i < asked; i++) {
+    for (int i = 0; i < asked_in(call); i++) {
         if (values[i] == NULL && !entry->ports[i].has_default) {
             PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'", call->function, entry->ports[i].name);
             return -1;
@@ -521,10 +520,7 @@ static PyObject *given_for(Call *call, const Port *port, PyObject *result, bool 
 #endif
     if (port->strings != NULL && wanted) {
         PyObject *further = call->further == NULL ? NULL : PyDict_Keys(call->further);
-        PyObject *strings = NULL;
-        if (PyErr_Occurred() == NULL) {
-            strings = strings_from(port->strings, further, array->rank, array->shape, array->strides, array->data);
-        }
+        PyObject *strings = PyErr_Occurred() == NULL ? strings_from(port->strings, further, array, 0, array->data) : NULL;
         release(further);
         return strings;
     }

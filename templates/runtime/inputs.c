@@ -82,15 +82,6 @@ typedef struct {
 } Call;
 
 // How many inputs a caller passes.
-static int asked_of(const Entry *entry)
-{
-#if HAS_STEPS
-    return entry->asked;
-#else
-    return entry->inputs;
-#endif
-}
-
 static int asked_in(const Call *call)
 {
 #if HAS_STEPS

@@ -171,7 +171,7 @@ static bool make_concat(Making *m, const Column *first, const Column *second, Co
             return false;
         }
         m->text.bytes = 0;
-        if (!buffer_room(&m->text, 1) || !buffer_add(&m->text, a.at, a.bytes) || !buffer_add(&m->text, b.at, b.bytes)) {
+        if (a.bytes > INT32_MAX - b.bytes || !buffer_room(&m->text, 1) || !buffer_add(&m->text, a.at, a.bytes) || !buffer_add(&m->text, b.at, b.bytes)) {
             return no_memory();
         }
         if (!add_text_place(m, (Piece){m->text.at, m->text.bytes}, &to->data)) {
@@ -537,11 +537,13 @@ static PyObject *made_strings(Call *call, const Port *port, const Array *array)
     if (status == 0 && run_steps(call, port->step_begin, port->step_end, port->strings, given) == 0) {
         const Column *made = &call->columns[port->step_end - 1];
         PyObject *further = call->further == NULL ? NULL : PyDict_Keys(call->further);
-        ptrdiff_t strides[COLUMN_RANK];
-        dense_strides(I64, made->rank, made->shape, strides);
-        if (PyErr_Occurred() == NULL) {
-            strings = strings_from(port->strings, further, made->rank, made->shape, strides, made->data.at);
+        PyObject *places = array_new(call->model->array_type, I64, made->rank, made->shape);
+        if (places != NULL && PyErr_Occurred() == NULL) {
+            const Array *body = PY_BODY(places);
+            memcpy(body->data, made->data.at == NULL ? "" : made->data.at, (size_t)made->data.bytes);
+            strings = strings_from(port->strings, further, body, 0, body->data);
         }
+        release(places);
         release(further);
     }
     for (int k = 0; k < columns; k++) {

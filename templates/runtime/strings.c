@@ -129,18 +129,17 @@ SELDOM static PyObject *string_at(const Strings *strings, PyObject *further, int
     return Py_None;
 }
 
-// The strings at the places that lie from `data` on: a str, or lists of them.
-SELDOM static PyObject *strings_from(const Strings *strings, PyObject *further, int rank, const ptrdiff_t *shape,
-                                     const ptrdiff_t *strides, const char *data)
+// The strings at the places that an array holds from `data` on: a str, or lists of them.
+SELDOM static PyObject *strings_from(const Strings *strings, PyObject *further, const Array *array, int axis, const char *data)
 {
-    if (rank == 0) {
+    if (axis == array->rank) {
         int64_t place;
         memcpy(&place, data, sizeof place);
         return string_at(strings, further, place);
     }
-    PyObject *list = PyList_New(*shape);
-    for (ptrdiff_t i = 0; list != NULL && i < *shape; i++) {
-        PyObject *item = strings_from(strings, further, rank - 1, shape + 1, strides + 1, data + i * *strides);
+    PyObject *list = PyList_New(array->shape[axis]);
+    for (ptrdiff_t i = 0; list != NULL && i < array->shape[axis]; i++) {
+        PyObject *item = strings_from(strings, further, array, axis + 1, data + i * array->strides[axis]);
         if (item == NULL || PyList_SetItem(list, i, item) < 0) {
             Py_DecRef(list);
             list = NULL;

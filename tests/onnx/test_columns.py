@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -274,6 +275,18 @@ def test_what_cannot_be_compiled(made: Any, message: str) -> None:
     model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     with pytest.raises(MlaotError, match=message):
         load(model).trace()
+
+
+@pytest.mark.parametrize(("op", "taken", "count"), [("StringConcat", 2, 60), ("StringNormalizer", 1, 600)])
+def test_many_steps(op: str, taken: int, count: int) -> None:
+    """What would take a step for each of 2^60 strings, or one inside of 600 others, ends the build at once."""
+    names = ["a", *(f"v{i}" for i in range(count - 1)), "y"]
+    more: dict[str, Any] = {"case_change_action": "UPPER"} if taken == 1 else {}
+    made = [node(op, [one] * taken, [other], **more) for one, other in pairwise(names)]
+    with pytest.raises(MlaotError, match="strings are made in too many steps"):
+        load(model_of(made, {"a": (STRING, ["n"])}, {"y": (STRING, ["m"])}, opset=20)).trace()
+    joined = [node("Concat", [one] * 2, [other], axis=0) for one, other in pairwise(names[-30:])]
+    load(model_of(joined, {names[-30]: (STRING, ["n"])}, {"y": (STRING, ["m"])}, opset=20)).trace()
 
 
 def test_made_strings_are_not_looked_at() -> None:
