@@ -126,8 +126,8 @@ def references(model: onnx.ModelProto, tokens: Tokens | None = None) -> dict[str
         kinds = {info.name: info.type.tensor_type.elem_type for info in graph_inputs(model.graph)}
         dtypes = {name: numpy_dtype(kind) for name, kind in kinds.items() if kind}
         if tokens:
-            read_ = read_by(tokens, arrays[TEXTS]).items()
-            arrays = {**arrays, **{port_name(k): v.astype(dtypes[k]) for k, v in read_ if k in dtypes}}
+            given = read_by(tokens, arrays[TEXTS]).items()
+            arrays = {**arrays, **{port_name(k): v.astype(dtypes[k]) for k, v in given if k in dtypes}}
         outputs = compute({name: to_ml_dtype(arrays[port_name(name)], dtype) for name, dtype in dtypes.items()})
         names = [port_name(info.name) for info in model.graph.output]
         return dict(zip(names, map(from_ml_dtype, outputs), strict=True))

@@ -24,6 +24,7 @@ from ..tokenizers.test_rows import CONTENT, STORED_ROWS, framed
 LONGEST = 64
 TOKENS = mlaot.Tokens(framed(STORED_ROWS["cases"][1]["said"] | {"padding": {"pad_id": 4}}))
 SHORT = mlaot.Tokens(framed(STORED_ROWS["cases"][1]["said"]), longest=7)
+LATE = mlaot.Tokens(framed(STORED_ROWS["cases"][1]["said"] | {"truncation": {"max_length": 7, "direction": "Left"}}))
 WORDS = np.random.default_rng(0).normal(0, 1, (len(TOKENS), 8)).astype(np.float32)
 held = mlaot.parameters({"places": np.random.default_rng(1).normal(0, 1, (LONGEST, 8)).astype(np.float32)})
 batch, n = mlaot.dim("batch"), mlaot.dim("n")
@@ -51,6 +52,10 @@ def declared() -> Any:
         return SHORT.ids(texts)
 
     @read.entry
+    def late(texts: LATE[batch, n]) -> Any:
+        return LATE.ids(texts)
+
+    @read.entry
     def weighed(texts: TOKENS[batch, n], weights: mlaot.f32[batch]) -> Any:
         return mean(texts) * weights[:, None]
 
@@ -73,6 +78,7 @@ def test_modules_read(nn: ModuleType) -> None:
     assert nn.info()["entries"]["embed"]["inputs"] == {"texts": "str[batch]"}
     np.testing.assert_array_equal(nn.short(GIVEN), SHORT.ids(SHORT.rows(GIVEN)))
     assert np.asarray(nn.short(GIVEN)).shape[1] == 7
+    np.testing.assert_array_equal(nn.late(GIVEN), LATE.ids(LATE.rows(GIVEN)))
 
 
 def test_rows_apart(nn: ModuleType) -> None:
