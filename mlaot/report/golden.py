@@ -117,20 +117,21 @@ def _golden_calls(entry: Entry, graph: Graph, module: Module, dims: tuple[str, .
 
 
 def _wrong_weights(graph: Graph, module: Module, operations: int) -> list[tuple[str, Array]] | None:
-    """List arrays of weights of which a row is wrong, as many as there is time to look for; None without weights."""
+    """List arrays of weights of which a row is zero, as many as there is time to look for; None without weights."""
     rng = np.random.default_rng(0)
     named = {name: np.atleast_1d(array) for name, array in module.declared_slots.items() if name in graph.inputs}
     floats = {name: array for name, array in named.items() if array.dtype.kind == "f" and np.any(array)}
     if not floats:
         return None
     rows = min(PLANTED, CHOOSING // (operations * len(floats)))
-    return [(name, _negated(array, i)) for name, array in floats.items() for i in rng.permutation(len(array))[:rows]]
+    used = {name: np.flatnonzero(array.reshape(len(array), -1).any(axis=1)) for name, array in floats.items()}
+    return [(name, _without(floats[name], i)) for name in floats for i in rng.permutation(used[name])[:rows]]
 
 
-def _negated(array: Array, row: int) -> Array:
-    """Return an array of which one row has the other sign."""
+def _without(array: Array, row: int) -> Array:
+    """Return an array of which one row is zero: where nothing activates it, that shows nowhere."""
     wrong = array.copy()
-    wrong[row] *= -1
+    wrong[row] = 0
     return wrong
 
 

@@ -172,16 +172,16 @@ def test_a_model_that_shall_have_none(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "mlaot: nn has no golden vectors: its steps amplify rounding\n"
 
 
-@pytest.mark.parametrize(("operations", "evaluations"), [(10**9, 5), (25_000, 2), (1, 1)])
+@pytest.mark.parametrize(("operations", "evaluations"), [(10**9, 15), (25_000, 6), (1, 2)])
 def test_few_evaluations(operations: int, evaluations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where answers cannot be compared, no sizes are tried twice, and not many calls."""
+    """Where answers cannot be compared, no sizes are tried twice, and not many calls; heavy ones are not moved."""
     calls = []
     monkeypatch.setattr(
         "mlaot.report.golden.evaluate", lambda *args, **rest: calls.append(1) or evaluate(*args, **rest)
     )
     monkeypatch.setattr("mlaot.report.golden.MAX_OPERATIONS", operations)
     compile_model(mlaot.model(infinite), "nn", Options(isas=("base",)), golden=True)
-    assert len(calls) == 3 * evaluations
+    assert len(calls) == evaluations
 
 
 def cut(x: mlaot.f32[LENGTH, WIDTH]) -> Any:
