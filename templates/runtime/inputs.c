@@ -82,6 +82,16 @@ typedef struct {
 } Call;
 
 // How many inputs a caller passes.
+static int asked_of(const Entry *entry)
+{
+#if HAS_STEPS
+    return entry->asked;
+#else
+    return entry->inputs;
+#endif
+}
+
+// How many a call has: those, and in a selftest the ones that are made else.
 static int asked_in(const Call *call)
 {
 #if HAS_STEPS

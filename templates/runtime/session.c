@@ -48,16 +48,6 @@ static PyObject *method_get_providers(PyObject *self, PyObject *unused)
     return Py_BuildValue("[s]", "CPUExecutionProvider");
 }
 
-// How many inputs a session takes.
-static int asked_of(const Entry *entry)
-{
-#if HAS_STEPS
-    return entry->asked;
-#else
-    return entry->inputs;
-#endif
-}
-
 // The inputs by their names in the file; false with an error when one is missing or unknown.
 static bool take_feed(PyObject *feed, const Entry *entry, const char *const *known, PyObject **inputs)
 {
