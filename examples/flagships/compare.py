@@ -22,12 +22,16 @@ FIRSTS = 3
 
 @dataclass
 class Side:
-    """One way to run a package: its Python and the variables of its processes, and what was measured."""
+    """One way to run a package: its Python and the variables of its processes, and what was measured.
+
+    ``beside``: the title of the side that its times are compared with.
+    """
 
     title: str
     python: Path
     runtime: str
     environ: dict[str, str] = field(default_factory=dict)
+    beside: str = ""
     first: list[float] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
@@ -70,17 +74,27 @@ def compare(flagship: Flagship, tools: Path, own_wheel: Path, folder: Path, roun
         apply((edit for edit in flagship.edits if edit.both), site_packages(before))
         after = environment(tools, folder / "with-mlaot", [wheel, *dependencies(released, flagship)])
     own = f"{flagship.package}.ort"
-    sides = [
-        Side("onnxruntime", before, "onnxruntime"),
-        Side("mlaot, v3", after, own, {"MLAOT_ISA": "v3"}),
-        Side("mlaot", after, own),
-    ]
+    sides = [Side("onnxruntime", before, "onnxruntime"), Side("mlaot", after, own, beside="onnxruntime")]
+    if hidden := without_avx512(folder):
+        sides.append(Side("onnxruntime, AVX2", before, "onnxruntime", hidden))
+        sides.append(Side("mlaot, AVX2", after, own, {"MLAOT_ISA": "v3"}, beside="onnxruntime, AVX2"))
     with steps.step("running the sample in turns, on one core"):
         measure(flagship, sides, inputs, rounds)
     environments = {"onnxruntime": before, "mlaot": after}
     sizes = {title: installed(site_packages(python)) for title, python in environments.items()}
     wheels = {"onnxruntime": released.stat().st_size / 1e6, "mlaot": wheel.stat().st_size / 1e6}
     return Comparison(flagship, sides, wheels, sizes, seconds)
+
+
+def without_avx512(folder: Path) -> dict[str, str]:
+    """Return the variables with which a process believes that the CPU has AVX2 alone; none where that cannot be."""
+    cpu = Path("/proc/cpuinfo")
+    words = set(cpu.read_text().split()) if cpu.exists() else set[str]()
+    if not {"avx512f", "cpuid_fault"} <= words:
+        return {}
+    source, library = steps.ROOT / "benchmarks" / "without_avx512.c", folder / "without_avx512.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
+    return {"LD_PRELOAD": str(library)}
 
 
 def download(flagship: Flagship, tools: Path, folder: Path) -> Path:

@@ -96,25 +96,26 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
         yield name, [f"{found[name]:.{places}f}" for found in measured]
     for name in facts(sides[0].runs[0]["answers"]):
         yield name, [f"{min(facts(run['answers'])[name] for run in side.runs):.1f}" for side in sides]
-    called = [models(side) for side in sides]
-    for name, (calls, _) in called[0].items():
-        times = [found[name][1] for found in called]
-        ratios = ["", *(f" ({time / times[0]:.2f})" for time in times[1:])]
+    called = {side.title: models(side) for side in sides}
+    for name, (calls, _) in called[sides[0].title].items():
+        times = {title: found[name][1] for title, found in called.items()}
+        ratios = [f" ({times[side.title] / times[side.beside]:.2f})" if side.beside else "" for side in sides]
         yield (
             f"{name}, {calls} calls, CPU us",
-            [f"{time:,.0f}{ratio}" for time, ratio in zip(times, ratios, strict=True)],
+            [f"{time:,.0f}{ratio}" for time, ratio in zip(times.values(), ratios, strict=True)],
         )
 
 
 def pair(values: dict[str, float]) -> list[str]:
     """Return texts of what does not depend on the instruction set."""
-    return [f"{values['onnxruntime']:.1f}", "", f"{values['mlaot']:.1f}"]
+    return [f"{values['onnxruntime']:.1f}", f"{values['mlaot']:.1f}"]
 
 
 def report(comparison: Comparison) -> list[str]:
     """Return the lines to print."""
     flagship, sides = comparison.flagship, comparison.sides
-    table = [("", [side.title for side in sides]), *rows(comparison)]
+    cells_of = [("", [side.title for side in sides]), *rows(comparison)]
+    table = [(name, [*texts, *[""] * (len(sides) - len(texts))]) for name, texts in cells_of]
     widths = [
         max(len(name) for name, _ in table),
         *(max(len(texts[i]) for _, texts in table) for i in range(len(sides))),
@@ -124,7 +125,7 @@ def report(comparison: Comparison) -> list[str]:
         cells = [text.rjust(width) for text, width in zip(texts, widths[1:], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *cells]).rstrip())
     lines += ["", f"building its wheel took {comparison.build_seconds:.0f} s of CPU"]
-    for side in sides[1:]:
+    for side in (side for side in sides if side.beside):
         count, differing, off = differences(sides[0].runs[0]["answers"], side.runs[0]["answers"])
         same = f"texts and counts differ in {len(differing)} places" if differing else "texts and counts are equal"
         lines.append(f"{side.title}: {count} answers; {same}; numbers are off by {off:.1e} of the largest at most")

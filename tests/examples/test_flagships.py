@@ -214,32 +214,36 @@ def test_differences() -> None:
 
 
 def test_report() -> None:
+    """Times are beside those of onnxruntime with the same instructions."""
+    slow, answer = "onnxruntime, AVX2", answers("x", 0.5, 0.25)
     sides = [
         Side("onnxruntime", Path(), "", first=[0.3, 0.2], runs=[answers("x", 0.5, 1.0), answers("x", 0.5, 0.5)]),
-        Side("mlaot, v3", Path(), "", first=[0.1], runs=[answers("y", 0.25, 3.0)]),
-        Side("mlaot", Path(), "", first=[0.02], runs=[answers("x", 0.5, 0.25)]),
+        Side("mlaot", Path(), "", first=[0.02], runs=[answer], beside="onnxruntime"),
+        Side(slow, Path(), "", first=[0.4], runs=[answers("x", 0.5, 1.0)]),
+        Side("mlaot, AVX2", Path(), "", first=[0.1], runs=[answers("y", 0.25, 3.0)], beside=slow),
     ]
     sizes = {"onnxruntime": {"onnxruntime": 70.0, "numpy.libs": 30.0, "fake": 5.0}, "mlaot": {"fake": 3.0}}
     lines = report(Comparison(SHOP, sides, {"onnxruntime": 4.0, "mlaot": 2.5}, sizes, 12.3))
     assert lines == [
         "fake-shop 2.0",
         "",
-        "                           onnxruntime     mlaot, v3       mlaot",
-        "wheel, MB                          4.0                       2.5",
-        "installed, MB                    105.0                       3.0",
-        "  NumPy                           30.0                       0.0",
-        "  onnxruntime                     70.0                       0.0",
-        "  the package itself               5.0                       3.0",
-        "first answer, CPU ms             200.0         100.0        20.0",
-        "whole sample, CPU s               2.50          5.00        2.25",
-        "peak memory, MB                     50            50          50",
-        "wait, ms                           0.5           3.0         0.2",
-        "a/b.onnx, 4 calls, CPU us          250  1,500 (6.00)  125 (0.50)",
+        "                           onnxruntime       mlaot  onnxruntime, AVX2   mlaot, AVX2",
+        "wheel, MB                          4.0         2.5",
+        "installed, MB                    105.0         3.0",
+        "  NumPy                           30.0         0.0",
+        "  onnxruntime                     70.0         0.0",
+        "  the package itself               5.0         3.0",
+        "first answer, CPU ms             200.0        20.0              400.0         100.0",
+        "whole sample, CPU s               2.50        2.25               3.00          5.00",
+        "peak memory, MB                     50          50                 50            50",
+        "wait, ms                           0.5         0.2                1.0           3.0",
+        "a/b.onnx, 4 calls, CPU us          250  125 (0.50)                500  1,500 (3.00)",
         "",
         "building its wheel took 12 s of CPU",
-        "mlaot, v3: 1 answers; texts and counts differ in 1 places; numbers are off by 5.0e-01 of the largest at most",
-        "  texts: 'x', 'y'",
         "mlaot: 1 answers; texts and counts are equal; numbers are off by 0.0e+00 of the largest at most",
+        "mlaot, AVX2: 1 answers; texts and counts differ in 1 places; "
+        "numbers are off by 5.0e-01 of the largest at most",
+        "  texts: 'x', 'y'",
     ]
 
 
