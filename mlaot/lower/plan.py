@@ -45,7 +45,9 @@ def pack(
     sizes = {buffer: largest(buffer.bytes, most) for buffer in first}
     for size in sizes.values():
         if sum(abs(coefficient) * nominal(polynomial({m: 1})) for m, coefficient in terms(size).items()) > LARGEST:
-            raise MlaotError(f"a value inside takes {size} bytes, which no machine can address; make its axes shorter")
+            raise MlaotError(
+                f"a value inside takes {size} bytes, which no machine can address: its axes must be shorter"
+            )
     order = sorted(first, key=lambda b: (-nominal(sizes[b]), first[b]))
     packing = _Packing([sizes[b] for b in order])
     alive = _LiveRanges()

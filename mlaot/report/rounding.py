@@ -89,4 +89,8 @@ def _error_text(exact: Array, rounded: Array) -> str:
 
 
 def _drift_text(vectors: Iterable[Golden]) -> str:
-    return ", ".join(f"{call.entry} by {100 * call.drift:.2g} %" for call in vectors if call.drift)
+    """Say how far each entry moves, by the call that moves it most."""
+    drifts: dict[str, float] = {}
+    for call in vectors:
+        drifts[call.entry] = max(call.drift, drifts.get(call.entry, 0.0))
+    return ", ".join(f"{entry} by {100 * drift:.2g} %" for entry, drift in drifts.items() if drift)

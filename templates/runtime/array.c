@@ -309,7 +309,7 @@ static int take_axis(Part *part, const Array *array, int axis, PyObject *item)
 }
 
 // Read an index: an item, or a tuple of them, one of which may be `...`.
-static int read_index(const Array *array, PyObject *key, Part *part)
+SELDOM static int read_index(const Array *array, PyObject *key, Part *part)
 {
     const bool is_tuple = (type_flags(key) & Py_TPFLAGS_TUPLE_SUBCLASS) != 0;
     const Py_ssize_t count = is_tuple ? PyTuple_Size(key) : 1;
@@ -414,7 +414,7 @@ static int assign_buffer(int dtype, const Part *to, const Py_buffer *view)
     return 0;
 }
 
-static int assign(int dtype, const Part *to, PyObject *value);
+SELDOM static int assign(int dtype, const Part *to, PyObject *value);
 
 // A list has an item for each place along the first axis.
 static int assign_list(int dtype, const Part *to, PyObject *list)
@@ -441,7 +441,7 @@ static int assign_list(int dtype, const Part *to, PyObject *list)
 }
 
 // Set all of a part to a number, a buffer, or a list of such.
-static int assign(int dtype, const Part *to, PyObject *value)
+SELDOM static int assign(int dtype, const Part *to, PyObject *value)
 {
     if (is_list(value)) {
         return assign_list(dtype, to, value);
@@ -469,7 +469,7 @@ static int assign(int dtype, const Part *to, PyObject *value)
 
 // Set what an index picks: all of it, or nothing where the value does not fit. What is to be set lies apart until then,
 // as the value may be a view of the same memory.
-static int array_setitem(PyObject *self, PyObject *key, PyObject *value)
+SELDOM static int array_setitem(PyObject *self, PyObject *key, PyObject *value)
 {
     const Array *array = PY_BODY(self);
     Part part;

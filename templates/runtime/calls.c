@@ -293,7 +293,7 @@ static int place_outputs(Call *call, PyObject *out)
 
 #if HAS_COUNTS
 // Learn the dims that the kernel has counted; it has computed nothing of what is refused here.
-static int learn_counts(Call *call)
+SELDOM static int learn_counts(Call *call)
 {
     const Entry *entry = call->entry;
     for (int k = 0, checked = 0; k < entry->count_count; k++) {
@@ -314,7 +314,7 @@ static int learn_counts(Call *call)
 }
 
 // Take the memory of outputs whose shapes are known by now, then what the kernel has written of them.
-static int take_counted(Call *call, PyObject *out)
+SELDOM static int take_counted(Call *call, PyObject *out)
 {
     const Entry *entry = call->entry;
     char **p = call->p + entry->inputs;

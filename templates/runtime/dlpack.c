@@ -142,7 +142,7 @@ static bool read_pair(PyObject *tuple, ptrdiff_t *pair)
     return PyErr_Occurred() == NULL;
 }
 
-static PyObject *array_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+SELDOM static PyObject *array_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const char *const NAMES[] = {"stream", "max_version", "dl_device", "copy"};
     PyObject *values[4] = {Py_None, Py_None, Py_None, Py_None};

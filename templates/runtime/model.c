@@ -275,7 +275,7 @@ static void run_kernel(Model *self, const Entry *entry, int phase, int128 work, 
     return_threads(self, threads);
 }
 
-static PyObject *method_set_threads(PyObject *self, PyObject *argument)
+SELDOM static PyObject *method_set_threads(PyObject *self, PyObject *argument)
 {
     Model *model = PY_BODY(self);
     if (argument != Py_None && !PyIndex_Check(argument)) {

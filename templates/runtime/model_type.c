@@ -96,7 +96,7 @@ static void model_dealloc(PyObject *self)
 }
 
 // An instance with `more` bytes behind its state.
-static PyObject *model_make(State *state, ptrdiff_t more)
+SELDOM static PyObject *model_make(State *state, ptrdiff_t more)
 {
     PyObject *object = _PyObject_GC_New(state->model_type);
     if (object == NULL) {

@@ -58,7 +58,7 @@ static PyObject *method_grad(PyObject *self, PyObject *i)
 
 #endif
 // A read-only mapping from name to Array, of the slots of one kind or (`gradients`) of their gradients.
-static PyObject *make_mapping(const Model *self, int kind, bool gradients)
+SELDOM static PyObject *make_mapping(const Model *self, int kind, bool gradients)
 {
     const Table *table = TABLE_OF(self);
     PyObject *dict = PyDict_New();

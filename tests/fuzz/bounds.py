@@ -409,6 +409,8 @@ LEAVES = ("input", "const", "result")
 # Those of other passes; and bits, which any rounding makes other ones.
 NOT_DRAWN = (
     "index",
+    "count",
+    "counted",
     "winograd_input",
     "winograd_output",
     "tree_ensemble",

@@ -25,8 +25,9 @@ from .samples import LATE, SAMPLES, SHAPES, Sample, samples
 Array = np.ndarray[Any, Any]
 LEAVES = ("input",)
 CONTROL = ("cond", "scan", "while", "result")  # with subgraphs or several results: test_control.py
+COUNTING = ("count", "counted")  # of dims, which a graph of one op has not: tests/onnx/test_counting.py
 NO_ARGUMENTS = ("input", "const", "size", "iota")
-NAMES = sorted(set(OPS) - {*LEAVES, *CONTROL})
+NAMES = sorted(set(OPS) - {*LEAVES, *CONTROL, *COUNTING})
 WITH_ARGUMENTS = sorted(set(NAMES) - set(NO_ARGUMENTS))
 ELEMENTWISE = [n for n in NAMES if OPS[n].elementwise]
 

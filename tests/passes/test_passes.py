@@ -449,7 +449,7 @@ def test_scalar_types_are_shared() -> None:
 FILES = [path.stem for path in Path(passes.__file__).parent.rglob("*.py")]
 STAGES = passes.names()
 NO_PASSES = {"__init__", "base", "bounds", "microbatch", "rewrite", "subgraphs"}
-NO_PASSES |= {"blocks", "groups", "groups_in_lanes", "arrays", "chains", "positions", "roles"}
+NO_PASSES |= {"blocks", "groups", "groups_in_lanes", "arrays", "chains", "places", "positions", "roles"}
 
 
 @pytest.mark.parametrize("name", ["all", "trace", *STAGES, *sorted({*FILES} - NO_PASSES)])
