@@ -109,7 +109,7 @@ static ptrdiff_t first_outside(int dtype, const char *from, ptrdiff_t count, ptr
 }
 
 // Name the element at a place of an input as the caller would: y[3, 17].
-static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t place)
+SELDOM static Words element_words(const Call *call, const Port *port, int i, ptrdiff_t place)
 {
     const int lacks = port->rank - call->inputs[i].rank;  // the batch axis that was left out
     ptrdiff_t at[MAX_RANK];

@@ -40,7 +40,7 @@ static PyObject *default_model(PyObject *module)
 #if HAS_STATE
 // What Python asks for names that the module does not have: an attribute of that instance, which it has from then on.
 // The import system asks before the module is filled.
-static PyObject *module_getattr(PyObject *module, PyObject *name)
+SELDOM static PyObject *module_getattr(PyObject *module, PyObject *name)
 {
     const State *state = PyModule_GetState(module);
     const PyGetSetDef *known = state == NULL ? NULL : state->attributes;
@@ -269,7 +269,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     return stop;
 }
 
-static int module_clear(PyObject *module)
+SELDOM static int module_clear(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     PyObject *const members[] = {

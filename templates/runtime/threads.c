@@ -308,7 +308,7 @@ static long read_number(const char *path, int word)
 }
 
 // The CPUs that the quotas of a control group and of those around it allow, at most `count`.
-SELDOM static int quota_count(const char *root, const char *quota, const char *period, int word, char *group, int count)
+static int quota_count(const char *root, const char *quota, const char *period, int word, char *group, int count)
 {
     for (char *end = group + strlen(group); end != NULL; end = strrchr(group, '/')) {
         char path[PATH_MAX];
@@ -326,7 +326,7 @@ SELDOM static int quota_count(const char *root, const char *quota, const char *p
 #endif
 
 // The CPUs that this process may keep busy: by its affinity, and by the quotas of its control groups.
-SELDOM static int cpu_count(void)
+static int cpu_count(void)
 {
 #if defined(__linux__)
     unsigned char mask[1024];
