@@ -136,14 +136,20 @@ def has_more(normalizer: Normalizer) -> bool:
 
 
 def _block(head: Sequence[int], tables: dict[str, bytes]) -> bytes:
-    place = 8 * (2 + len(head) + 2 * len(TABLES))
-    words, body = [*head], list[bytes]()
-    for name in TABLES:
+    begin = 8 * (2 + len(head) + 2 * len(TABLES))
+    places, body = lay_out(begin, TABLES, tables)
+    words = [begin + len(body), *head, *places]
+    return struct.pack(f"<Q{len(words)}q", MAGIC, *words) + body
+
+
+def lay_out(begin: int, names: Sequence[str], tables: Mapping[str, bytes]) -> tuple[list[int], bytes]:
+    """Put tables one behind the other; return where each begins and how many bytes it has, and what all of them are."""
+    places, body = list[int](), bytearray()
+    for name in names:
         table = tables.get(name, b"")
-        words += [place, len(table)]
-        body.append(table + bytes(-len(table) % 8))
-        place += len(body[-1])
-    return struct.pack(f"<Q{len(words) + 1}q", MAGIC, place, *words) + b"".join(body)
+        places += [begin + len(body), len(table)]
+        body += table + bytes(-len(table) % 8)
+    return places, bytes(body)
 
 
 def _flags(t: Tokenizer, i: int, whole: set[int]) -> int:

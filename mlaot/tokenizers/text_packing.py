@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from mlaot.tokenizers import unicode
-from mlaot.tokenizers.packing import packed_automaton
+from mlaot.tokenizers.packing import lay_out, packed_automaton
 from mlaot.tokenizers.text_steps import TextStep, simple_lower, simple_upper
 from mlaot.tokenizers.vectorizer_packing import paged
 
@@ -47,13 +47,9 @@ def pack_step(step: TextStep) -> bytes:
     own = (len(step.numbers), *step.numbers) if step.kind == "constant" else step.numbers
     assert len(own) <= NUMBERS, "bug in mlaot: a step with too many numbers"
     numbers = [*own, *[0] * (NUMBERS - len(own)), len(texts), len(step.patterns)]
-    place, body = 8 * (len(numbers) + 2 * len(TABLES)), list[bytes]()
-    for name in TABLES:
-        table = tables.get(name, b"")
-        numbers += [place, len(table)]
-        body.append(table + bytes(-len(table) % 8))
-        place += len(body[-1])
-    return struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(body)
+    places, body = lay_out(8 * (len(numbers) + 2 * len(TABLES)), TABLES, tables)
+    numbers += places
+    return struct.pack(f"<{len(numbers)}q", *numbers) + body
 
 
 @cache

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from mlaot.tokenizers import python_patterns, unicode
-from mlaot.tokenizers.packing import packed_automaton, word_table
+from mlaot.tokenizers.packing import lay_out, packed_automaton, word_table
 from mlaot.tokenizers.vectorizer import Vectorizer
 
 NUMBERS = ("bits", "least", "most", "size")
@@ -57,14 +57,9 @@ def _pack(v: Vectorizer, place: int) -> bytes:
         changes, tables["sequences"] = _changes(v.lower, v.accents)
         tables["change_pages"], tables["changes"] = paged(changes)
     numbers = [sum(bit for bit, value in bits.items() if value), v.least, v.most, v.size]
-    place += 8 * (len(NUMBERS) + 2 * len(TABLES))
-    body = list[bytes]()
-    for name in TABLES:
-        table = tables.get(name, b"")
-        numbers += [place, len(table)]
-        body.append(table + bytes(-len(table) % 8))
-        place += len(body[-1])
-    return struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(body)
+    places, body = lay_out(place + 8 * (len(NUMBERS) + 2 * len(TABLES)), TABLES, tables)
+    numbers += places
+    return struct.pack(f"<{len(numbers)}q", *numbers) + body
 
 
 def _strings(texts: dict[str, int], table: str, prefix: str) -> dict[str, bytes]:
