@@ -16,7 +16,7 @@ trained are copied for products of many rows; the forward and the backward pass 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd, prod
 
 from mlaot.ir import Dim, Node
@@ -46,15 +46,11 @@ def transposed_operands(module: Module) -> None:
     """Apply the rule of this file to every graph."""
     is_fixed = fixed_by(module)
 
-    def gathered(node: Node) -> Node | None:
-        return None if any(map(is_fixed, node.args)) else values_gathered(node)
+    def of_values(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
+        return lambda node: None if any(map(is_fixed, node.args)) else rule(node)
 
-    def transposed(node: Node) -> Node | None:
-        weights = [i for i in (0, 1) if is_fixed(node.arg(i))]
-        has_lanes = any(_rows_beside(node, 1 - i) >= TRANSPOSED_EXTENT for i in weights)
-        return None if has_lanes else values_transposed(node)
-
-    rules = (transposed, values_packed, gathered) + (() if module.is_frozen else (weights_transposed,))
+    own = () if module.is_frozen else (weights_transposed,)
+    rules = (of_values(values_transposed), values_packed, of_values(values_gathered), *own)
     for graph in module.graphs.values():
         everywhere(lambda graph: rewrite(graph, {red.contract: rules, red.contract_differences: rules}), graph)
 

@@ -51,6 +51,22 @@ def test_only_where_many_rows_read_them() -> None:
     assert copies(graph_of(scores(4))) == 0
 
 
+def times_weights(columns: int) -> Any:
+    """Rows of 40 numbers times frozen weights; the places of the rows come last."""
+    w = np.random.default_rng(0).normal(size=(columns, 40)).astype(np.float32)
+
+    @mlaot.model
+    def model(x: mlaot.f32[3, 33, 40]) -> Any:
+        return np.einsum("bpk,nk->bnp", x, w)
+
+    return model
+
+
+def test_what_meets_frozen_weights_stays() -> None:
+    """Their own columns lie along the lanes, however many there are."""
+    assert [copies(graph_of(times_weights(columns))) for columns in (4, 16, 96)] == [0, 0, 0]
+
+
 def test_what_callers_give_is_no_weight() -> None:
     @mlaot.model
     def products(a: mlaot.f32[32, 64], b: mlaot.f32[24, 64]) -> Any:
