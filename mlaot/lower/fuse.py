@@ -108,6 +108,25 @@ def is_mask(node: Node, readers: list[Node]) -> bool:
     )
 
 
+def outer_nodes(graph: Graph) -> set[Node]:
+    """Return the nodes that combine values of fewer axes, as an outer product does: these are less to read.
+
+    Each is one operation, besides rounding, so that readers compute it in the time of a load.
+    """
+    outer: set[Node] = set()
+    for node in graph.nodes():
+        args = [a.find() for a in node.args if not is_free(a)]
+        if node.op is ew.rounded:
+            is_outer = all(a in outer for a in args)
+        elif node.op in (ew.add, ew.sub, ew.mul) and vector_dtype(node) is not None:
+            is_outer = all(a.op is st.broadcast and len(a.attrs["axes"]) < node.type.rank for a in args)
+        else:
+            continue
+        if is_outer and args:
+            outer.add(node)
+    return outer
+
+
 def winograd_parts(node: Node) -> tuple[Node, ...]:
     """Return the nodes that the group of a last transform computes as well."""
     return products_of(node) or ()
@@ -191,8 +210,8 @@ class _Fusion:
         self.cheap = cheap_nodes(graph)
         self.fixed = self.outputs | self.written | self.cheap
         self.masks = {n for n in graph.nodes() if n not in self.fixed and is_mask(n, used[n])}
-        recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n not in self.fixed and n.type.shape}
-        self.recomputed = self.masks | recomputed
+        recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n.type.shape} | outer_nodes(graph)
+        self.recomputed = self.masks | (recomputed - self.fixed)
 
     def is_inside(self, node: Node) -> bool:
         """Whether a node is computed where it is read, or needs no computing."""

@@ -443,6 +443,15 @@ def _grouped_contraction_of(node: Node) -> AxisMap:
 grouped_contraction = Axes(_grouped_contraction_of, lambda use: None)
 
 
+def _listed_contraction_of(node: Node) -> AxisMap:
+    labels, listed, out = parse_spec(node.attrs["spec"])
+    result = tuple(f"{label}'" if label in listed else label for label in out)
+    return AxisMap(((*labels, "byte"),), result, frozenset({*labels, "byte"} - {*result}))
+
+
+listed_contraction = Axes(_listed_contraction_of, lambda use: None)  # of one operand; as late
+
+
 def _grouped_gather_of(node: Node) -> AxisMap:
     rank = node.type.rank
     indices, group, word, column = tuple(range(rank - 1)), rank, rank + 1, rank + 2

@@ -32,9 +32,10 @@ from mlaot.ir.indices import IndexRange
 from mlaot.ir.types import f32, f64, i8, i16, i32, u8
 from mlaot.nest.expressions import WORD, Call, Expr, ValueType, call, const
 from mlaot.nest.expressions import Index as IndexExpr
-from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, grouped_gather, parse_spec
+from mlaot.ops.axes import ELEMENTWISE, contraction, grouped_contraction, grouped_gather, listed_contraction, parse_spec
 from mlaot.ops.base import Array, Index, Op, no_gradient
 from mlaot.ops.indexing import gather
+from mlaot.ops.nests.entries import contract_entries_nest
 from mlaot.ops.nests.gathers import field_flips, field_ups, gather_groups_nest
 
 LARGEST = 255 * 128  # of a product of an unsigned and a signed byte
@@ -117,6 +118,50 @@ contract_bytes: Op = Op(
     contraction("byte"),
     doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits;"
     " pairs: two neighbours in y have products whose sum 16 bits hold",
+)
+
+
+def pairs_split(codes: Array, axis: int) -> tuple[Array, Array]:
+    """Split signed bytes, neighbours along ``axis`` in words, so that ``pairs_fit`` holds of the first part.
+
+    The second is what the larger weight of a pair has too much; 0 nearly everywhere, if the weights are those of a net.
+    """
+    last = np.moveaxis(codes.astype(np.int16), axis, -1)
+    pairs = last.reshape(*last.shape[:-1], -1, 2)
+    excess = np.maximum(np.abs(pairs.sum(axis=-1)) - LARGEST_PAIR, 0)  # no more than one of them if signs differ
+    is_larger = np.argmax(np.abs(pairs), axis=-1)[..., None] == np.arange(2)
+    rest = (np.sign(pairs) * excess[..., None] * is_larger).reshape(last.shape)
+    rest = np.moveaxis(rest, -1, axis).astype(codes.dtype)
+    return codes - rest, rest
+
+
+def _contract_entries_type(x: Type, spec: str, sizes: tuple[int, ...], entries: tuple[int, ...]) -> Type:
+    labels, weight_labels, out = parse_spec(spec)
+    extents: dict[str, Dim] = dict(zip(weight_labels, sizes, strict=True))
+    fits = x.dtype is u8 and x.shape[-1:] == (4,) and x.rank == len(labels) + 1
+    for label, size in zip(labels, x.shape, strict=False):
+        fits = fits and extents.setdefault(label, size) == size
+    if not fits or not set(out) <= extents.keys() or len(entries) % (len(sizes) + 2):
+        raise MlaotError(f"contract_entries '{spec}' of {list(sizes)} does not fit {x}")
+    return Type(f32, tuple(extents[label] for label in out))
+
+
+def _contract_entries_reference(x: Array, spec: str, sizes: tuple[int, ...], entries: tuple[int, ...]) -> Array:
+    _, weight_labels, _ = parse_spec(spec)
+    *at, values = np.array(entries, np.int64).reshape(-1, len(weight_labels) + 2).T
+    w = np.zeros((*sizes, 4), np.int8)
+    np.add.at(w, tuple(at), values.astype(np.int8))
+    return _contract_bytes_reference(x, pack_words(w, -1)[..., 0], spec, False)
+
+
+contract_entries: Op = Op(
+    "contract_entries",
+    _contract_entries_type,
+    _contract_entries_reference,
+    no_gradient,
+    listed_contraction,
+    nest=contract_entries_nest,
+    doc="contract_bytes of x and words that are zeros but for some bytes: entries, of each the indices and the value",
 )
 
 

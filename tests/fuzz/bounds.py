@@ -420,6 +420,7 @@ NOT_DRAWN = (
     "quantize",
     "contract_bytes",
     "contract_differences",
+    "contract_entries",
     "contract_groups",
     "gather_groups",
     "widen",

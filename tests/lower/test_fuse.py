@@ -1,4 +1,4 @@
-"""Which nodes kernels compute together: comparisons that choose among what is there anyway are stored nowhere."""
+"""Which nodes kernels compute together: comparisons of what is there anyway and outer products are stored nowhere."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ CHOICES: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
     "of both": (lambda y, o: np.where(y > o, y, o), True),
     "read again": (lambda y, o: np.where(y > 0, y, y * 0.1) + np.where(y > 0, o, y), True),
     "of what is not read": (lambda y, o: np.where(o > 0, y, -y), False),
+    "outer": (lambda y, o: y + o[:, :1] * WEIGHTS[0], True),
+    "outer of what is made": (lambda y, o: y + np.abs(o[:, :1]) * WEIGHTS[0], False),
     "not chosen": (lambda y, o: np.where(np.logical_and(y > 0, o > 0), y, y * 0.1), False),
 }
 

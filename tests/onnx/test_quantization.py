@@ -315,6 +315,34 @@ def test_unsigned_weights(channels: int, point: Any) -> None:
     np.testing.assert_array_equal(last, convolved(inner, second.astype(np.int64) - 119, 1, 0))
 
 
+def test_few_large_weights_are_listed() -> None:
+    """Two products of all others have a sum of 16 bits, on which AVX2 depends; where large ones abound, none are."""
+    w, b = (RNG.integers(-60, 61, shape, np.int8) for shape in ((32, 24, 3, 3), (700, 40)))
+    w[7, 2:4, 1, 2], w[31, 22:24, 0, 0], w[0, 22:24, 2, 2] = (127, 126), (5, -128), -128
+    b[0:2, 3], b[:, 20], b[696:, 39] = -128, 64, (0, 127, 2, 0)  # 64 + 64 is just not too much
+    x, a = quantized((1, 24, 7, 7), np.uint8), quantized((3, 700), np.uint8)
+    x[...], a[...] = x | 128, a | 128
+    weights = {"w": w, "b": b, "zero": np.uint8(7), "none": np.int8(0)}
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "zero", "none"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("MatMulInteger", ["a", "b", "zero", "none"], ["z"]),
+    ]
+    outputs = dict.fromkeys(("y", "z"), TensorProto.INT32)
+    graph = passes.run("nn", trace(mlaot.onnx.load(model(nodes, {"x": x, "a": a}, outputs, weights, 10)))).graphs
+    listed = [node for node in graph["forward"].nodes() if node.op.name == "contract_entries"]
+    counts = sorted(len(node.attrs["entries"]) // (len(node.attrs["sizes"]) + 2) for node in listed)
+    assert counts == [1, 2]
+    products = [node for node in graph["forward"].nodes() if node.op.name == "contract_bytes"]
+    assert all(node.attrs["pairs"] for node in products)
+    y, z = run(nodes, {"x": x, "a": a}, outputs, weights, 10)
+    np.testing.assert_array_equal(y, convolved(x.astype(np.int64) - 7, w.astype(np.int64), 1, 1))
+    np.testing.assert_array_equal(z, (a.astype(np.int64) - 7) @ b)
+    b[:, ::4] = RNG.integers(90, 128, (700, 10))
+    graph = passes.run("nn", trace(mlaot.onnx.load(model(nodes, {"x": x, "a": a}, outputs, weights, 10)))).graphs
+    products = [node for node in graph["forward"].nodes() if node.op.name == "contract_bytes"]
+    assert sorted(node.attrs["pairs"] for node in products) == [False, False, True]  # a long sum is one of two parts
+
+
 @pytest.mark.parametrize("point", [0, 119, 255])
 def test_unsigned_weights_of_matrices(point: int) -> None:
     a, b = quantized((5, 70), np.uint8), quantized((70, 40), np.uint8)

@@ -126,6 +126,16 @@ def _bytes(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample((rng.integers(0, 256, (*x, 4), np.uint8), weights), {"spec": spec, "pairs": pairs})
 
 
+def _entries(rng: np.random.Generator) -> Iterator[Sample]:
+    """Bytes with tensors of words, of which few bytes are listed."""
+    shapes = (((3, 5), (5, 7), "ac,cb->ab"), ((5,), (5, 33), "c,cb->b"), ((2, 3, 4), (5, 3, 4, 16), "abc,dbce->ade"))
+    for x, w, spec in (*shapes, ((4, 5), (3, 4, 5, 2), "cb,acbd->acd"), ((7, 130), (130, 20), "ac,cb->ba")):
+        at = np.unravel_index(rng.choice(np.prod(w) * 4, 9, replace=False), (*w, 4))
+        entries = np.column_stack([*at, rng.integers(-128, 128, 9)])
+        attrs = {"spec": spec, "sizes": w, "entries": tuple(entries.reshape(-1).tolist())}
+        yield Sample((rng.integers(0, 256, (*x, 4), np.uint8),), attrs)
+
+
 def _groups(rng: np.random.Generator) -> Iterator[Sample]:
     """Numbers of no, one and two axes of rows, and words of fields of 8 and 4 bits, in one or several groups."""
     for rows, groups, words, columns, bits in (
@@ -300,6 +310,7 @@ SAMPLES: dict[str, Make] = {
     "bitcast": _bitcast,
     "quantize": _rounded,
     "contract_bytes": _bytes,
+    "contract_entries": _entries,
     "contract_groups": _groups,
     "gather_groups": _columns,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _close),
@@ -342,7 +353,7 @@ SAMPLES: dict[str, Make] = {
 SAMPLES |= samples_structure.SAMPLES
 
 # Passes make them of float32, when gradients, batches and layouts are there.
-LATE = ("contract_groups", "gather_groups", "widen")
+LATE = ("contract_entries", "contract_groups", "gather_groups", "widen")
 
 
 def samples(name: str) -> list[Sample]:

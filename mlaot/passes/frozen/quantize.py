@@ -18,6 +18,9 @@ Products of values that are bytes already, as in quantized ONNX models, need no 
 they are rounded to float32, and nothing else changes. Where weights are unsigned bytes less a zero point, the signed
 ones that stand for them are off by a number for each channel, w = s (q + o), and sums of activations make up for it.
 
+Where few pairs of weights have products whose sum 16 bits do not hold, what these have too much is listed, and added
+apart, for AVX2 adds pairs in 16 bits: v3 = add(contract_bytes(v2, v1), contract_entries(v2)).
+
 Moves between a value and the product, such as the windows of a convolution, then move bytes.
 """
 
@@ -58,7 +61,7 @@ from mlaot.passes.frozen.freeze import (
 )
 from mlaot.passes.subgraphs import Loop
 from mlaot.passes.training.entries import copy_into
-from mlaot.schedule.tuning import BYTES_EXTENT, QUANTIZED_WORK
+from mlaot.schedule.tuning import BYTES_EXTENT, LISTED_SHARE, QUANTIZED_WORK
 
 ROWS = 32  # of a sample, in one evaluation
 SAMPLED = (2, 16)  # weights along each summed axis, on which scales are tried before one is on all
@@ -429,9 +432,7 @@ def _product(place: Place, f: Factor, base: Bytes, weights: Weights) -> Node:
         constant = graph.constant(np.transpose(channels, np.argsort(places)).astype(np.float32), f32)
         return st.broadcast(constant, shape=like.shape, axes=tuple(sorted(places)))
 
-    labels, words = _weights(f, weights.codes)
-    spec = f"{f.labels},{labels}->{f.out}"
-    result = q8.contract_bytes(_words(f, codes, zero), place.add(words), spec=spec, pairs=q8.pairs_fit(words))
+    result = _sum_of_products(place, f, _words(f, codes, zero), weights.codes)
     # sum_i t (q_i - z) s (w_i + o) = t s (sum_i q_i w_i - z sum_i w_i + o sum_i (q_i - z))
     sums = weights.codes.sum(axis=_summed(f), dtype=np.int64)
     if isinstance(zero, Node):
@@ -443,6 +444,25 @@ def _product(place: Place, f: Factor, base: Bytes, weights: Weights) -> Node:
         result = ew.add(result, more)
     result = ew.mul(result, spread(np.squeeze(weights.scale, _summed(f)) * unit))
     return result if rows is None else ew.mul(result, rows)
+
+
+def _sum_of_products(place: Place, f: Factor, x: Node, codes: Array) -> Node:
+    """Multiply words of bytes with weights; what a few have too much for sums of 16 bits is multiplied apart.
+
+    Without such sums, AVX2 is as slow as with float32; machines that add four products at once do not need them.
+    """
+    labels, words = _weights(f, codes)
+    spec = f"{f.labels},{labels}->{f.out}"
+    if q8.pairs_fit(words):
+        return q8.contract_bytes(x, place.add(words), spec=spec, pairs=True)
+    low, rest = (_weights(f, part)[1] for part in q8.pairs_split(_padded(f, codes), f.weight_labels.index(f.label)))
+    bytes_ = rest.view(np.int8).reshape(*rest.shape, 4)
+    if np.count_nonzero(bytes_) > bytes_.size * LISTED_SHARE:
+        return q8.contract_bytes(x, place.add(words), spec=spec, pairs=False)
+    at = np.argwhere(bytes_)
+    entries = np.column_stack([at, bytes_[tuple(at.T)]])
+    listed = q8.contract_entries(x, spec=spec, sizes=rest.shape, entries=tuple(entries.reshape(-1).tolist()))
+    return ew.add(q8.contract_bytes(x, place.add(low), spec=spec, pairs=True), listed)
 
 
 def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
@@ -464,12 +484,17 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
 
 def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
     """Pack weights in words, and return their labels: an output channel comes last, for vector loads."""
-    axis = f.weight_labels.index(f.label)
-    padded = np.pad(rounded, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(rounded.shape)])
+    axis, padded = f.weight_labels.index(f.label), _padded(f, rounded)
     is_last = f.weight_labels[-1] in f.out
     order = range(padded.ndim) if is_last else sorted(range(padded.ndim), key=lambda i: f.weight_labels[i] in f.out)
     words = np.ascontiguousarray(np.transpose(q8.pack_words(padded, axis), order))
     return "".join(f.weight_labels[i] for i in order), words
+
+
+def _padded(f: Factor, codes: Array) -> Array:
+    """Fill the last word along the label with zeros."""
+    axis = f.weight_labels.index(f.label)
+    return np.pad(codes, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(codes.shape)])
 
 
 def _quantize_range(f: Factor, range_: Range) -> Bytes:
