@@ -115,9 +115,9 @@ PY_DATA PyObject _Py_NoneStruct, _Py_EllipsisObject;
 PY_DATA PyTypeObject PyBool_Type, PySlice_Type;
 #define Py_None (&_Py_NoneStruct)
 #define Py_Ellipsis (&_Py_EllipsisObject)
-PY_DATA PyObject *PyExc_AttributeError, *PyExc_BufferError, *PyExc_FileNotFoundError, *PyExc_ImportError,
-    *PyExc_IndexError, *PyExc_KeyError, *PyExc_OSError, *PyExc_OverflowError, *PyExc_RecursionError,
-    *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
+PY_DATA PyObject *PyExc_AttributeError, *PyExc_BufferError, *PyExc_Exception, *PyExc_FileNotFoundError,
+    *PyExc_ImportError, *PyExc_IndexError, *PyExc_KeyError, *PyExc_MemoryError, *PyExc_OSError, *PyExc_OverflowError,
+    *PyExc_RecursionError, *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 int PyErr_CheckSignals(void), PyErr_ExceptionMatches(PyObject *);

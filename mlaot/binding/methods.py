@@ -128,7 +128,7 @@ def entry_types(entry: Entry) -> str:
 
 def range_lines(port: Port) -> list[str]:
     """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
-    lines = []
+    lines = [f"{port.name}: dates, or their numbers as {port.dates} has them"] if port.dates else []
     for range_ in () if port.strings else port.ranges:
         spans = ", ".join(map(span_text, range_.box))
         is_unsigned, last = port.dtype[0] == "u", shown(range_.size - 1)
@@ -178,6 +178,8 @@ def typed_port(port: Port) -> str:
         return f"{port.name}: dict[{'str | bytes' if port.strings else 'int'}, Any]"
     if port.strings or port.takes_texts:
         return f"{port.name}: str | bytes | Sequence[Any] | _Strings"
+    if port.dates:
+        return f"{port.name}: Any"
     if port.converts:
         return f"{port.name}: _Data | _Convertible"
     return f"{port.name}: _Data" if port.default is None else f"{port.name}: float = {float(port.default)!r}"

@@ -228,6 +228,7 @@ def port_text(port: Port, known: Sequence[Vectorizers], of_rows: Sequence[str] =
     more += [f"strings={port.strings!r}"] if port.strings else []
     more += ["further=True"] if port.further else []
     more += ["is_map=True"] if port.map else []
+    more += [f"dates={port.dates!r}, tick={port.tick}"] if port.dates else []
     more += [f"vectorizers=_VECTORIZERS[{known.index(port.vectorizers)}]"] if port.vectorizers else []
     more += [f"{name}={step_text(step)}" for name, step in (("made", port.made), ("then", port.then)) if step]
     more += of_rows

@@ -208,6 +208,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_VECTORIZER": bool(vectorizers_of(module)),
         "HAS_TOKENS": bool(rows_of(module)),
         "HAS_STEPS": bool(steps_of(module)),
+        "HAS_DATES": any(port.dates for entry in entries for port in entry.inputs),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
         "HAS_WEIGHTS_FILE": weights.file != "",
@@ -527,6 +528,7 @@ def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[
     table = f", .strings = &STRINGS_{strings.index(port.strings)}" if port.strings else ""
     table += ", .further = true" if port.further else ""
     table += ", .is_map = true" if port.map else ""
+    table += f', .dates = "{port.dates}", .tick = {port.tick}' if port.dates else ""
     room = f", .counted = true, .room = {extents.number(port.room)}" if port.room else ""
     return f'{{.name = "{port.name}", {kind}{default}{converts}{table}{room}{ranges}}}'
 

@@ -42,6 +42,7 @@ from mlaot.build.platforms import (
     this_platform,
 )
 from mlaot.build.pyinstaller import hook_files
+from mlaot.build.requirements import check_requirements
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.toolchain import (
     ZIG,
@@ -363,6 +364,7 @@ def prepare(build: Build) -> dict[str, Path]:
         check_project(build.options)
         build.wait_for_trace()
     generated = c_folder()
+    check_requirements(read_pyproject(Path())["project"], build.settings.models, generated)
     if toolchain is None:
         files = copy_models(build.settings, generated)
     else:

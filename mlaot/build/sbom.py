@@ -30,6 +30,7 @@ INFO = {"entries": {str: {"inputs": {str: str}, "outputs": {str: str}}}, "parame
 METADATA_SHAPE = {
     **{"info": INFO, "weights": {"sha256": str, "bytes": int}, "graph": str, "mlaot": str, "golden": [CALL]},
     **{"elements": {str: int}, "ops": {str: {str: int}}, "workspace": {str: int}},
+    "requires?": [str],
 }
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 

@@ -23,12 +23,14 @@ from mlaot.build.hooks import generate_files, is_frozen, one_line_errors, watch_
 from mlaot.build.module import build_module, build_runtime, copy_sessions
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
+from mlaot.build.requirements import check_requirements
 from mlaot.build.sbom import sbom_path
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, FROZEN, ONNXRUNTIME, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
+from mlaot.settings.tables import read_pyproject
 
 ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
 
@@ -107,6 +109,7 @@ def build_ext_class(base: Any) -> Any:
             with one_line_errors():
                 models = [ext for ext in self.extensions if isinstance(ext, ModelExtension)]
                 settings = models[0].settings
+                check_requirements(read_pyproject(Path())["project"], settings.models, generated_folder(settings))
                 copy_sessions(settings, generated_folder(settings), Path(self.build_lib))
                 compiler = describe_compiler(self.toolchain, settings)
                 self.sbom = write_sbom(settings, generated_folder(settings), compiler, own_abi())

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Shape = tuple[int | str, ...]
 LARGEST = 1 << 24  # elements of inputs and outputs; NumPy would take too long for more
+NANOSECONDS = {  # of units of dates; others are longer or shorter from date to date, or fractions of one
+    **{"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6},
+    **{"us": 1000, "ns": 1},
+}
 BITS = {"f64": 24, "f32": 24, "f16": 11, "bf16": 8}  # of numbers that the dtype holds exactly
 MANY = 64  # integers in a range of more are drawn as in pictures: three quarters are the first
 SUMS = 64  # signed sums that are kept of an output; of one with fewer elements these themselves
@@ -37,8 +41,9 @@ class Port:
     of rows of their terms; ``rows``: in the place of rows of their tokens. ``made``: what makes an input, which callers
     do not pass, of those that they do. ``then``: what makes an output's strings of its numbers; if it takes several
     columns, these lie along a last axis. ``map``: callers pass a dict, of which an input has the keys; the dtype of the
-    values, which another input has. ``room``: how many elements an output may have at most whose shape a call counts,
-    the text of an expression; else empty.
+    values, which another input has. ``dates``: callers may have dates in the place of the numbers, which are counts
+    since 1970 as NumPy's dtype of this name has them. ``room``: how many elements an output may have at most whose
+    shape a call counts, the text of an expression; else empty.
     """
 
     name: str
@@ -54,7 +59,14 @@ class Port:
     made: TextStep | None = None
     then: TextStep | None = None
     map: str = ""
+    dates: str = ""
     room: str = ""
+
+    @property
+    def tick(self) -> int:
+        """How many nanoseconds one of its numbers is, as dates; 0 where it is no number of them."""
+        unit, count = np.datetime_data(np.dtype(self.dates))
+        return NANOSECONDS.get(unit, 0) * count
 
     @property
     def takes_texts(self) -> bool:

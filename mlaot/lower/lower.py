@@ -224,8 +224,8 @@ def _port(
     strings = attrs.get("strings", strings)
     default, converts, further = attrs.get("default"), attrs.get("converts", False), attrs.get("further", False)
     texts = attrs.get("vectorizers", ()), attrs.get("rows"), attrs.get("made")
-    known = (default, converts, ranges, strings, further, *texts)
-    return Port(name, node.type.dtype.name, shape, *known, map=attrs.get("map", ""), room=room)
+    known = (default, converts, ranges, strings, further, *texts, None)
+    return Port(name, node.type.dtype.name, shape, *known, attrs.get("map", ""), attrs.get("dates", ""), room)
 
 
 def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, Expr], most: Mapping[str, Dim]) -> Port:

@@ -1,4 +1,4 @@
-"""Strings that are made of others while a file is imported, and numbers that are made of strings.
+"""Strings that are made of others while a file is imported, and numbers that are made of strings or of images.
 
 Of strings that are known, the result is known. Of those that callers pass, steps make it before the model computes: an
 input more, which the runtime fills. Of strings that the model chooses, the runtime makes it from an output.
@@ -27,7 +27,7 @@ from mlaot.onnx.importer import Use
 from mlaot.onnx.protos import identifier
 from mlaot.onnx.texts import is_text, places_in, positions, source_of_texts, table_of
 from mlaot.onnx.values import Array, MadeStrings, Source, Strings, Unsupported, as_traced, constant_value, limited
-from mlaot.tokenizers.text_steps import MAKERS, Column, TextStep
+from mlaot.tokenizers.text_steps import MAKERS, PIXELS, Column, TextStep
 
 MOST = 1 << 22  # characters of all strings that two inputs may make
 Shape = tuple[Dim, ...]
@@ -54,8 +54,9 @@ def make(use: Use, step: TextStep, *operands: Any, wide: bool = False) -> Any:
 
 
 def extent_of(use: Use, axis: int) -> Dim:
-    """Return the extent of an axis that strings have: what the file or the settings say, or an open dim."""
-    declared = use.declared_strings()
+    """Return the extent of an axis that strings or images have: what the file or the settings say, or an open dim."""
+    type_ = use.declared()
+    declared = use.declared_strings() if type_ is None else type_.shape
     if declared is not None and len(declared) > axis:
         return declared[axis]
     name = identifier(f"{use.node.output[0]}_{axis}")
@@ -207,3 +208,14 @@ def without(use: Use, x: Any, compared: Any, stopwords: Sequence[str]) -> Any:
     shape = (*([1] * (x.ndim - 1)), extent_of(use, x.ndim - 1))
     step = replace(step, of=tuple(source.of for source in sources if source is not None))
     return _input(use, limited(step), shape)
+
+
+def decoded(use: Use, x: Any, pixels: str) -> Any:
+    """Return the pixels of an image that callers have as the bytes of a file: [height, width, channels]."""
+    source = None if constant_value(x) is not None else _source_of(x)
+    if source is None:
+        raise Unsupported("an image is decoded before the model computes; let callers pass its bytes as an input")
+    if use.importer.branches:
+        raise Unsupported("it decodes an image in a branch; let the model do it before")
+    step = TextStep("image", (source.of,), numbers=([*PIXELS].index(pixels),), dtype="u8")
+    return _input(use, step, (extent_of(use, 0), extent_of(use, 1), len(PIXELS[pixels][0])))

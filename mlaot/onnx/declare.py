@@ -116,9 +116,13 @@ def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def references(model: onnx.ModelProto, tokens: Tokens | None = None) -> dict[str, Reference]:
     """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
 
-    Nobody for models of sequences, which a module takes apart, and of strings, of which it has the places.
+    Nobody for models of sequences, which a module takes apart, of strings, of which it has the places, and of images,
+    of which it has the pixels.
     """
     types = [info.type for info in (*model.graph.input, *model.graph.output)]
+    nodes = [*all_nodes(model.graph), *(node for function in model.functions for node in function.node)]
+    if any(node.op_type == "ImageDecoder" for node in nodes):
+        return {}
     if any(t.WhichOneof("value") != "tensor_type" or t.tensor_type.elem_type == STRING for t in types):
         return {}
 

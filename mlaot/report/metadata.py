@@ -14,6 +14,7 @@ from typing import Any
 
 from mlaot.binding.methods import type_text
 from mlaot.binding.tables import describe
+from mlaot.binding.weights import steps_of
 from mlaot.ir import DType, Graph, Node
 from mlaot.ir.dims import parse, substitute
 from mlaot.ir.module import Module
@@ -71,6 +72,7 @@ def metadata_text(program: Program, weights: memoryview) -> str:
         "golden": list(golden_calls(module)),
         "workspace": {entry.name: workspace(entry) for entry in module.entries},
         "weights": {"sha256": hashlib.sha256(weights).hexdigest(), "bytes": len(weights)},
+        **({"requires": ["pillow"]} if any(step.kind == "image" for step in steps_of(module)) else {}),
     }
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 

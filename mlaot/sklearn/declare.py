@@ -34,7 +34,19 @@ from mlaot.onnx.values import Maps, Strings
 from mlaot.settings import ModelSettings, Settings
 from mlaot.sklearn import decomposition, encoders, imputing, iterated, linear, preprocessing, texts, wrappers
 from mlaot.sklearn.files import read, undamaged
-from mlaot.sklearn.rules import METHODS, Frame, Texts, Unknown, compute, join, knows, methods_of, second_method
+from mlaot.sklearn.rules import (
+    METHODS,
+    Dates,
+    Frame,
+    Texts,
+    Unknown,
+    compute,
+    join,
+    knows,
+    methods_of,
+    numbers_of,
+    second_method,
+)
 from mlaot.sklearn.texts import vectorizers_in
 
 FAMILIES = (
@@ -123,13 +135,15 @@ PRODUCTS = (
 class Column:
     """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for.
 
-    ``counts``: its numbers are of the terms of texts, as vectorizers count them.
+    ``counts``: its numbers are of the terms of texts, as vectorizers count them. ``dates``: they are dates, in the unit
+    of a dtype of NumPy's.
     """
 
     dtype: DType
     features: int = 0
     texts: tuple[str, ...] = ()
     counts: bool = False
+    dates: str = ""
 
     def type(self, wide: bool) -> Any:
         """Return what it is to skl2onnx, where floats are computed in float64 or else in float32."""
@@ -143,10 +157,12 @@ class Column:
     def numbers(self, values: Any) -> Any:
         """Return a column as the module is given it."""
         places = {text: i for i, text in enumerate(self.texts)}
-        return np.array([places.get(value, -1) for value in values]) if places else np.asarray(values)
+        return np.array([places.get(value, -1) for value in values]) if places else numbers_of(values)
 
     def values(self, numbers: Any) -> Any:
-        """Return numbers as the texts that they stand for."""
+        """Return numbers as the texts or the dates that they stand for."""
+        if self.dates:
+            return numbers.view(self.dates)
         return np.array([*self.texts, None], object)[numbers.clip(-1, len(self.texts))] if self.texts else numbers
 
     def prepare(self, x: Any, wide: bool) -> Any:
@@ -154,6 +170,8 @@ class Column:
         if self.counts:
             return Texts(x)
         x = x if self.features else np.expand_dims(x, -1)
+        if self.dates:
+            return Dates(x, self.dates)
         if self.texts:
             count = len(self.texts)
             return Strings(np.where((x >= 0) & (x < count), x, count), np.array([*self.texts, "\0"], np.str_))
@@ -204,11 +222,14 @@ def _column(name: str, values: Any, categories: Mapping[str, Any], takes_texts: 
     array = np.asarray(values)
     if str(array.dtype) in BY_NUMPY:
         return Column(BY_NUMPY[str(array.dtype)])
+    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] != "generic":
+        return Column(i64, dates=str(array.dtype.newbyteorder("=")))
     texts = tuple(categories.get(name, ()))
     if takes_texts and not texts:
         return Column(i64, counts=True)
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise MlaotError(f"{name} is {array.dtype}, and no encoder of the pipeline tells all of its strings")
+        mend = "; dates are columns of datetime64, without a time zone" if array.dtype.kind in "OMm" else ""
+        raise MlaotError(f"{name} is {array.dtype}, and no encoder of the pipeline tells all of its strings{mend}")
     return Column(i64, texts=texts)
 
 
@@ -234,7 +255,7 @@ def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping
         if knows(estimator):
             return _trace(estimator, columns, dims, by_rules)
     except Unknown:
-        if any(column.counts for column in columns.values()):
+        if any(column.counts or column.dates for column in columns.values()):
             raise
     return _trace(estimator, columns, dims, by_converters)
 
@@ -248,6 +269,9 @@ def by_rules(estimator: Any, columns: Mapping[str, Column], inputs: Mapping[str,
     rows = {name: column.prepare(inputs[name], wide) for name, column in columns.items()}
     if len(rows) == 1 and isinstance(rows.get("X"), Texts):
         x = rows["X"]
+    elif len(rows) == 1 and isinstance(rows.get("X"), Dates):
+        dates = rows["X"]
+        x = Frame([Dates(dates.numbers[:, i : i + 1], dates.dtype) for i in range(columns["X"].features)])
     elif len(rows) == 1 and next(iter(columns.values())).features:
         x = astype(rows["X"], f64) if rows["X"].dtype not in (f32, f64) else rows["X"]
     else:
@@ -299,7 +323,7 @@ def _trace(
     graph = Graph("model")
     held: dict[str, Held] = {}
     batch = pinned_by(dims).get("batch", dim("batch"))
-    outside = f64 if any(column.dtype is f64 or column.counts for column in columns.values()) else f32
+    outside = f64 if any(column.dtype is f64 or column.counts or column.dates for column in columns.values()) else f32
     with tracing(Trace(graph, held=held)):
         inputs = {}
         for name, column in columns.items():
@@ -308,6 +332,8 @@ def _trace(
             notes: dict[str, Any] = {"converts": True}  # as scikit-learn does
             if column.counts or column.texts:
                 notes = {"vectorizers": ()} if column.counts else {"strings": column.texts}
+            if column.dates:
+                notes |= {"dates": column.dates}
             rows = graph.input(port_name(name), Type(column.dtype, shape), **notes)
             inputs[name] = Tensor(rows)
         results = results_of(estimator, columns, inputs)
@@ -326,6 +352,8 @@ def _trace(
     info: dict[str, object] = {"classes": _as_list(estimator.classes_)} if hasattr(estimator, "classes_") else {}
     if texts := {name: column.texts for name, column in columns.items() if column.texts}:
         info["categories"] = texts
+    if dates := {name: column.dates for name, column in columns.items() if column.dates} | _dates_of_classes(estimator):
+        info["dates"] = dates
     return Traced(
         graph,
         {name: value.array for name, value in held.items()},
@@ -348,8 +376,17 @@ def _is_dropped(graph: Graph, name: str, column: Column) -> bool:
 
 
 def _as_list(classes: Any) -> Any:
-    """Return classes as lists; those of several outputs are several arrays."""
-    return list(map(_as_list, classes)) if isinstance(classes, list) else np.asarray(classes).tolist()
+    """Return classes as lists, dates as strings; those of several outputs are several arrays."""
+    if isinstance(classes, list):
+        return list(map(_as_list, classes))
+    array = np.asarray(classes)
+    return (np.datetime_as_string(array) if array.dtype.kind == "M" else array).tolist()
+
+
+def _dates_of_classes(estimator: Any) -> dict[str, str]:
+    """Return the dtype of classes that are dates."""
+    dtype = getattr(getattr(estimator, "classes_", None), "dtype", None)
+    return {"predict": str(dtype.newbyteorder("="))} if dtype is not None and dtype.kind == "M" else {}
 
 
 def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
@@ -425,7 +462,7 @@ def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) 
     if type(estimator).__name__ in LABELS:
         rows = columns["y"].values(arrays["y"])
     elif "X" in arrays:
-        rows = arrays["X"]
+        rows = columns["X"].values(arrays["X"])
     else:
         pandas = importlib.import_module("pandas")
         rows = pandas.DataFrame({name: column.values(arrays[port_name(name)]) for name, column in columns.items()})
@@ -436,6 +473,6 @@ def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) 
             values = given if isinstance(given, list | tuple) else [given]
             for i, value in enumerate(values):
                 array = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
-                array = np.searchsorted(estimator.classes_, array) if array.dtype.kind in "OU" else array
+                array = np.searchsorted(estimator.classes_, array) if array.dtype.kind in "OU" else numbers_of(array)
                 results[name if len(values) == 1 else f"{name}_{i}"] = array
     return results

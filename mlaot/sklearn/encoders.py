@@ -1,4 +1,4 @@
-"""Categories and labels as numbers; categories may be texts."""
+"""Categories and labels as numbers; categories may be texts or dates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlaot.frontend.numpy import astype
 from mlaot.ir.types import f64
 from mlaot.onnx.ops.ml import take
 from mlaot.onnx.values import Strings
-from mlaot.sklearn.rules import Frame, Unknown, rule
+from mlaot.sklearn.rules import Dates, Frame, Unknown, rule
 
 
 def places(column: Any, categories: Any) -> Any:
@@ -22,6 +22,13 @@ def places(column: Any, categories: Any) -> Any:
         known = {category: i for i, category in enumerate(categories)}
         table = np.array([known.get(text, count) for text in column.table.tolist()], np.int64)
         return take(table, column.index[:, 0])
+    kind = np.asarray(categories).dtype.kind
+    if isinstance(column, Dates) and kind == "M":
+        values, are_held = _in_unit(np.asarray(categories), column.dtype)
+        equal = column.numbers == values
+        return _place(equal if are_held.all() else equal & are_held)
+    if isinstance(column, Dates) or kind == "M":
+        raise MlaotError("a column holds dates where categories are something else, or the other way round")
     if not all(isinstance(category, int | float | np.number | np.bool) for category in categories):
         raise Unknown("there are categories that are no numbers, and the column holds numbers")
     values = np.asarray(categories, np.float64)
@@ -29,8 +36,18 @@ def places(column: Any, categories: Any) -> Any:
     equal = column == values
     if np.isnan(values).any():
         equal = equal | (np.isnan(column) & np.isnan(values))
-    found = np.argmax(equal, axis=-1)
-    return np.where(np.any(equal, axis=-1), found, count)
+    return _place(equal)
+
+
+def _place(equal: Any) -> Any:
+    """Return which is the first of the categories that each row equals, their number where it equals none."""
+    return np.where(np.any(equal, axis=-1), np.argmax(equal, axis=-1), equal.shape[-1])
+
+
+def _in_unit(categories: Any, dtype: str) -> tuple[Any, Any]:
+    """Return the numbers of dates in a unit, and whether it holds each; what is no date equals none."""
+    own = categories.astype(dtype)
+    return own.view(np.int64), ~np.isnat(own) & (own.astype(categories.dtype) == categories)
 
 
 def columns_of(x: Any) -> Sequence[Any]:

@@ -35,8 +35,16 @@ class Unknown(MlaotError):
 
 
 @dataclass(frozen=True)
+class Dates:
+    """Dates, as numbers since 1970 in the unit of a ``dtype`` of NumPy's."""
+
+    numbers: Any
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Frame:
-    """Columns [batch, 1], some of which may be texts."""
+    """Columns [batch, 1], some of which may be texts or dates."""
 
     columns: Sequence[Any]
 
@@ -58,7 +66,10 @@ class Texts:
 
 
 def join(x: Any, sparse: bool = False) -> Any:
-    """Join columns to rows of features, in float64 unless all are float32; with all features, if not ``sparse``."""
+    """Join columns to rows of features, in float64 unless all are float32; with all features, if not ``sparse``.
+
+    Dates are numbers then, as scikit-learn takes them.
+    """
     if is_sparse(x):
         return x if sparse else x.toarray()
     if isinstance(x, Texts):
@@ -69,8 +80,9 @@ def join(x: Any, sparse: bool = False) -> Any:
         raise MlaotError("the sample lacks a column that the estimator was fitted on")
     if any(isinstance(column, Strings | Texts) for column in x.columns):
         raise Unknown("there are texts among the features")
-    dtype = f32 if all(column.dtype in (f32, np.float32) for column in x.columns) else f64
-    return np.concatenate([astype(column, dtype) for column in x.columns], axis=-1)
+    columns = [column.numbers if isinstance(column, Dates) else column for column in x.columns]
+    dtype = f32 if all(column.dtype in (f32, np.float32) for column in columns) else f64
+    return np.concatenate([astype(column, dtype) for column in columns], axis=-1)
 
 
 def rule(methods: str, kinds: str, frames: bool = False, sparse: bool = False) -> Callable[[Rule], Rule]:
@@ -145,8 +157,8 @@ def compute(estimator: Any, method: str, x: Any) -> Any:
 
 
 def pick(classes: Any, index: Any) -> Any:
-    """Return the classes at places: numbers, or ``Strings``; of classes of other types the places."""
-    values = np.asarray(classes)
+    """Return the classes at places: numbers, those of dates, or ``Strings``; of classes of other types the places."""
+    values = numbers_of(classes)
     if values.dtype.kind in "OU" and all(isinstance(value, str) for value in values.tolist()):
         return Strings(index, values.astype(np.str_))
     if values.dtype.kind not in "biuf":
@@ -154,6 +166,12 @@ def pick(classes: Any, index: Any) -> Any:
     values = values.astype(np.int64) if values.dtype.kind in "iu" else values
     is_place = values.dtype.kind == "i" and values.tolist() == list(range(len(values)))
     return astype(index, np.int64) if is_place else take(values, index)
+
+
+def numbers_of(values: Any) -> Array:
+    """Return an array; of dates their numbers."""
+    array = np.asarray(values)
+    return array.astype(array.dtype.newbyteorder("=")).view(np.int64) if array.dtype.kind == "M" else array
 
 
 def constant(x: Any, values: Any) -> Any:

@@ -21,7 +21,7 @@ from mlaot.tokenizers.vectorizer_packing import paged
 
 KINDS = (
     *("constant", "lower", "upper", "without", "concat", "pieces", "counts", "match", "tokens", "number", "text"),
-    *("join", "values"),
+    *("join", "values", "image"),
 )
 NUMBERS = 8
 TABLES = ("text", "at", "order", "change_pages", "changes", "rows", "patterns")

@@ -1,4 +1,4 @@
-"""What is made of the strings of a call before a model computes, and after it. What C must equal, and slow.
+"""What is made of the strings and images of a call before a model computes, and after it. What C must equal, and slow.
 
 A step takes columns, which are arrays of strings or of numbers, and makes one. A model sees its strings as places, like
 those of callers.
@@ -6,6 +6,7 @@ those of callers.
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -25,6 +26,9 @@ INTEGERS = {
     for bits in (8, 16, 32, 64)
 }
 FLOATS = {"f16": "e", "f32": "f", "f64": "d"}
+# Of an image, how Pillow converts it and in which order it gives the bytes of a pixel.
+PIXELS = {"RGB": ("RGB", "RGB"), "BGR": ("RGB", "BGR"), "Grayscale": ("L", "L")}
+IMAGES = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")  # what is decoded, by Pillow's names
 UNLIMITED, OPEN = (1 << 63) - 1, -1  # cuts, and a width that is the longest row's
 
 
@@ -36,7 +40,8 @@ class TextStep:
     what has one of ``texts`` in the second, with so many axes), "join" (one column behind the other), "concat",
     "pieces" (of cuts at a text, at most so many, and how many a row has), "counts" (how many there are), "match",
     "tokens" (whether they are marked, how many characters one has at least, whether patterns separate them, and how
-    many a row has; ``texts`` fill it), "number" (of ``dtype``), "text" of numbers of ``dtype``.
+    many a row has; ``texts`` fill it), "number" (of ``dtype``), "text" of numbers of ``dtype``, "image" of the bytes of
+    a file (which of ``PIXELS``).
     "values" are those of a dict that callers pass, and made by no step.
     """
 
@@ -70,7 +75,7 @@ class Column:
 def made(step: TextStep, given: Callable[[str | int, bool], Column], known: dict[TextStep, Column]) -> Column:
     """Return the column of a step; ``given``: of inputs and outputs, as numbers or not; ``known``: of steps before."""
     if step not in known:
-        numbers = step.kind == "text"
+        numbers = step.kind in ("text", "image")
         columns = [made(of, given, known) if isinstance(of, TextStep) else given(of, numbers) for of in step.of]
         if not numbers and any(None in column.values for column in columns):
             raise ValueError("expected strings, got one that is missing")
@@ -297,7 +302,24 @@ def _text(step: TextStep, column: Column) -> Column:
     return Column(column.shape, [text(value) for value in column.values])
 
 
+def _image(step: TextStep, column: Column) -> Column:
+    """Return the pixels of a file, which Pillow decodes; it is imported when the first one comes."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("an image is decoded by Pillow, which cannot be imported: pip install pillow") from error
+    mode, order = [*PIXELS.values()][step.numbers[0]]
+    try:
+        image = Image.open(io.BytesIO(bytes(column.values)), formats=IMAGES).convert(mode)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"expected an image; Pillow says: {error}") from error
+    return Column((image.height, image.width, len(mode)), [*image.tobytes("raw", order)])
+
+
 MAKERS: dict[str, Callable[..., Column]] = {
     **{"constant": _constant, "lower": _lower, "upper": _upper, "without": _without, "concat": _concat, "join": _join},
     **{"pieces": _pieces, "counts": _counts, "match": _match, "tokens": _tokens, "number": _number, "text": _text},
+    "image": _image,
 }

@@ -1,6 +1,7 @@
 // -------------------------------------------------------------------------------------------------------------- inputs
 #pragma once
 
+#include "runtime/dates.c"
 #include "runtime/model.c"
 #include "runtime/texts.c"
 
@@ -129,6 +130,14 @@ static int port_set(Call *call, const Port *port, char *to, PyObject *object)
 #if HAS_STRINGS
     if (port->strings != NULL) {
         return place_set(port, call->function, &call->further, to, object);
+    }
+#endif
+#if HAS_DATES
+    if (port->dates != NULL) {
+        PyObject *number = undated(call->function, port, object);
+        const int status = number == NULL ? -1 : element_set(call->function, port->name, port->dtype, to, number);
+        release(number);
+        return status;
     }
 #endif
     return element_set(call->function, port->name, port->dtype, to, object);
@@ -400,7 +409,11 @@ static int see_list(Call *call, int i, PyObject *list)
         }
         item = first;
     }
+#if HAS_DATES
+    const bool has_rows = item != NULL && call->entry->ports[i].dates == NULL && is_array(item);
+#else
     const bool has_rows = item != NULL && is_array(item);
+#endif
     release(item);
     if (has_rows) {
         Mend mend;
@@ -573,6 +586,21 @@ SELDOM static int see_map(Call *call, int i, PyObject *object)
 }
 
 #endif
+// An object that is neither an array with the right numbers nor strings.
+static int see_plain(Call *call, int i, PyObject *object)
+{
+    if (PyObject_CheckBuffer(object)) {
+        return see_buffer(call, i, object);
+    }
+    if (is_list(object)) {
+        return see_list(call, i, object);
+    }
+    if (call->entry->ports[i].converts && PyObject_HasAttrString(object, "__array__") != 0) {
+        return see_convertible(call, i, object);
+    }
+    return see_number(call, i, object);
+}
+
 static int see_input(Call *call, int i, PyObject *object)
 {
     const Input *input = &call->inputs[i];
@@ -603,16 +631,15 @@ static int see_input(Call *call, int i, PyObject *object)
         return see_strings(call, i, object);
     }
 #endif
-    if (PyObject_CheckBuffer(object)) {
-        return see_buffer(call, i, object);
+#if HAS_DATES
+    if (call->entry->ports[i].dates != NULL && !is_list(object)) {
+        PyObject *numbers = undated(call->function, &call->entry->ports[i], object);
+        const int status = numbers == NULL ? -1 : see_plain(call, i, numbers);  // a view keeps them alive
+        release(numbers);
+        return status;
     }
-    if (is_list(object)) {
-        return see_list(call, i, object);
-    }
-    if (call->entry->ports[i].converts && PyObject_HasAttrString(object, "__array__") != 0) {
-        return see_convertible(call, i, object);
-    }
-    return see_number(call, i, object);
+#endif
+    return see_plain(call, i, object);
 }
 
 static int fill_list(Call *call, int i, PyObject *list, int rank, const ptrdiff_t *shape, char **to)

@@ -1,5 +1,5 @@
-// How large the tables of a module may be whose runtime is shared, and what that has: all but texts and what makes
-// strings, which few models have and much code serves. A module that needs more has a runtime of its own.
+// How large the tables of a module may be whose runtime is shared, and what that has: all but texts, dates and
+// what makes strings, which few models have and much code serves. A module that needs more has a runtime of its own.
 #pragma once
 
 #define HAS_STATE 1
@@ -22,6 +22,7 @@
 #define HAS_VECTORIZER 0
 #define HAS_STEPS 0
 #define HAS_TOKENS 0
+#define HAS_DATES 0
 
 #define DIMS 16
 #define MAX_RANK 8

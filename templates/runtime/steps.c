@@ -1,5 +1,6 @@
 // --------------------------------------------------------------------------------------------------------------- steps
-// What is made of the strings of a call before the kernel runs, and after it: columns of places, or of numbers.
+// What is made of the strings and images of a call before the kernel runs, and after it: columns of places, or of
+// numbers.
 #pragma once
 
 #include "runtime/inputs.c"
@@ -385,6 +386,69 @@ static bool make_each(Making *m, const TextBlock *b, const Step *step, const Col
     return true;
 }
 
+// The error of Pillow's that an image is none, as one of ours.
+SELDOM static bool refuse_image(const Making *m)
+{
+    PyObject *type, *value, *trace;
+    if (PyErr_ExceptionMatches(PyExc_MemoryError) != 0 || PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+        return false;
+    }
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_Format(PyExc_ValueError, "%s: %s: expected an image; Pillow says: %S", m->call->function, m->name,
+                 value == NULL ? type : value);
+    release(type);
+    release(value);
+    release(trace);
+    return false;
+}
+
+// Take the pixels of an image, whose mode has so many bytes each.
+SELDOM static bool take_pixels(PyObject *image, const char *order, ptrdiff_t channels, Column *to)
+{
+    PyObject *height = PyObject_GetAttrString(image, "height"), *width = PyObject_GetAttrString(image, "width");
+    PyObject *pixels = PyObject_CallMethod(image, "tobytes", "ss", "raw", order);
+    to->rank = 3;
+    to->shape[0] = height == NULL ? -1 : (ptrdiff_t)PyLong_AsLongLong(height);
+    to->shape[1] = width == NULL ? -1 : (ptrdiff_t)PyLong_AsLongLong(width);
+    to->shape[2] = channels;
+    bool is_done = pixels != NULL && PyErr_Occurred() == NULL;
+    if (is_done) {
+        const char *bytes = PyBytes_AsString(pixels);
+        is_done = bytes != NULL && (buffer_add(&to->data, bytes, PyBytes_Size(pixels)) || no_memory());
+    }
+    release(height);
+    release(width);
+    release(pixels);
+    return is_done;
+}
+
+// Decode an image with Pillow, as mlaot/tokenizers/text_steps.py does.
+SELDOM static bool make_image(const Making *m, const TextBlock *b, const Column *from, Column *to)
+{
+    static const char *const PIXELS[][2] = {{"RGB", "RGB"}, {"RGB", "BGR"}, {"L", "L"}};
+    const char *const *pixels = PIXELS[b->numbers[0]];
+    PyObject *io = PyImport_ImportModule("io"), *pillow = io == NULL ? NULL : PyImport_ImportModule("PIL.Image");
+    if (pillow == NULL && PyErr_ExceptionMatches(PyExc_ImportError) != 0) {
+        PyErr_SetString(PyExc_ImportError,
+                        "an image is decoded by Pillow, which cannot be imported: pip install pillow");
+    }
+    PyObject *bytes = pillow == NULL ? NULL : PyBytes_FromStringAndSize(from->data.at, from->data.bytes);
+    PyObject *file = bytes == NULL ? NULL : PyObject_CallMethod(io, "BytesIO", "(O)", bytes);
+    PyObject *opened = file == NULL ? NULL
+                                    : PyObject_CallMethod(pillow, "open", "Os(sssssss)", file, "r", "BMP", "JPEG",
+                                                          "JPEG2000", "PNG", "PPM", "TIFF", "WEBP");
+    PyObject *image = opened == NULL ? NULL : PyObject_CallMethod(opened, "convert", "s", pixels[0]);
+    bool is_done = image != NULL && take_pixels(image, pixels[1], (ptrdiff_t)strlen(pixels[0]), to);
+    is_done = is_done || (file != NULL && refuse_image(m));
+    release(image);
+    release(opened);
+    release(file);
+    release(bytes);
+    release(pillow);
+    release(io);
+    return is_done && (to->data.bytes == count_of(to) || refuse_strings(m, "expected an image, got none"));
+}
+
 static bool make_column(Making *m, const Step *step, const Column *const *from, Column *to)
 {
     const TextBlock block = text_block(weights_at(m->call->model, step->at)), *b = &block;
@@ -400,6 +464,8 @@ static bool make_column(Making *m, const Step *step, const Column *const *from, 
         to->shape[0] = count_of(from[0]) + count_of(from[1]);
         return (buffer_add(&to->data, from[0]->data.at, from[0]->data.bytes) &&
                 buffer_add(&to->data, from[1]->data.at, from[1]->data.bytes)) || no_memory();
+    case TEXT_IMAGE:
+        return make_image(m, b, from[0], to);
     case TEXT_CONCAT:
         return make_concat(m, from[0], from[1], to);
     case TEXT_PIECES:

@@ -88,6 +88,10 @@ typedef struct {
     int columns;               // how many these take, along the last axis if they are several
     bool is_map;               // callers pass a dict, whose keys it has
 #endif
+#if HAS_DATES
+    const char *dates;  // NumPy's dtype of dates that callers may have in the place of the numbers; or NULL
+    int64_t tick;       // nanoseconds of one of these; 0: not a number of them
+#endif
 #if HAS_INDICES
     const IndexRange *ranges;
     int range_count;

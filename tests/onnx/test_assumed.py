@@ -213,3 +213,44 @@ def test_dropout_that_drops_nothing() -> None:
     for run in (lambda: both.run([x, np.float32(0.5), np.array(True)]), lambda: one.run([x, np.array(True)])):
         with pytest.raises(ValueError, match="its ratio must be 0"):
             run()
+
+
+def test_dropout_of_a_seed() -> None:
+    """It drops what NumPy draws for the seed, if the shape is known: all that it is asked for by inputs, too."""
+    head = '<ir_version: 8, opset_import: ["": 18]>'
+    node = (
+        "(float[40] x, R bool training) => (float[40] y, bool[40] mask) { y, mask = Dropout<seed=7>(x, r, training) }"
+    )
+    x = np.arange(40, dtype=np.float32)
+    x[3] = np.inf
+    uniform = np.random.RandomState(7).uniform(0, 1, 40)
+    for text, ratio in ((node.replace("R", "float r,"), 0.25), (node.replace("R", "").replace("r,", ","), 0.5)):
+        text = text.replace("(x, ,", '(x, "",')
+        model = Backend.prepare(onnx.parser.parse_model(f"{head} m {text}"))
+        given = [np.float32(ratio)] if "float r" in text else []
+        with np.errstate(invalid="ignore"):
+            dropped = (uniform >= ratio) * x * np.float32(1 / (1 - ratio))
+        for training, values, kept in ((True, dropped, uniform >= ratio), (False, x, np.ones(40, bool))):
+            y, mask = model.run([x, *given, np.array(training)])
+            np.testing.assert_array_equal(y, values)
+            np.testing.assert_array_equal(mask, kept)
+
+
+def test_dropout_of_a_seed_where_nobody_knows_what_is_dropped() -> None:
+    """Of an open shape NumPy can draw nothing in advance; nor of a seed that it does not take, or of too much."""
+    head = '<ir_version: 8, opset_import: ["": 18]>'
+    known = "<bool t = {1}, float r = {0.5}>"
+    for text, message in (
+        (
+            f"(float[n] x) => (float[n] y) {known} {{ y = Dropout<seed=7>(x, r, t) }}",
+            "random numbers of another generator",
+        ),
+        (f"(float[3] x) => (float[3] y) {known} {{ y = Dropout<seed=-1>(x, r, t) }}", "Seed must be between"),
+        (f"(float[65536,4096] x) => (float[n,m] y) {known} {{ y = Dropout<seed=7>(x, r, t) }}", "of another generator"),
+        (f"(float[3] x) => (float[3] y) {known} {{ y = Dropout(x, r, t) }}", "random numbers of another generator"),
+    ):
+        with pytest.raises(MlaotError, match=message):
+            declare(onnx.parser.parse_model(f"{head} m {text}"), {}).trace()
+    open_one = "(float[n] x, bool t) => (float[n] y) { y = Dropout<seed=7>(x, , t) }".replace(", ,", ', "",')
+    with pytest.raises(ValueError, match="its ratio must be 0"):
+        Backend.prepare(onnx.parser.parse_model(f"{head} m {open_one}")).run([np.ones(3, np.float32), np.array(True)])

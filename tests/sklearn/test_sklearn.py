@@ -410,12 +410,14 @@ def test_classes_of_ones_own() -> None:
     "labels", [Y > 0, Y * 3 - 1, Y - 1.0, NAMES[Y].astype(object), np.array(["2020", "2021", "2022"], "M8[Y]")[Y]]
 )
 def test_classes_of_every_type(labels: Array) -> None:
-    """Numbers come back as they are; of other classes their places."""
+    """Numbers come back as they are, dates as numbers; of other classes their places."""
     fitted = GaussianNB().fit(X, labels)
     found = called(mlaot.sklearn.load(fitted, X), "predict", X=X)
     if labels.dtype.kind in "bif":
         assert found.dtype == labels.dtype
         np.testing.assert_array_equal(found, fitted.predict(X))
+    elif labels.dtype.kind == "M":
+        np.testing.assert_array_equal(found.view(labels.dtype), fitted.predict(X))
     else:
         np.testing.assert_array_equal(fitted.classes_[found], fitted.predict(X))
 

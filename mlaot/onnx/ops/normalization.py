@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,9 @@ import numpy as np
 from mlaot.frontend import numpy as F
 from mlaot.onnx.importer import Use
 from mlaot.onnx.registry import operator
-from mlaot.onnx.values import Unsupported, is_constant
+from mlaot.onnx.values import Unsupported, is_constant, is_fixed
+
+MOST_DRAWN = 1 << 24  # random numbers that a module holds
 
 
 def per_channel(values: Any, rank: int) -> Any:
@@ -91,9 +95,23 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 def dropout(use: Use, x: Any, ratio: Any = None, training: Any = None) -> Any:
     share = np.asarray(use.attribute("ratio", 0.5)) if ratio is None else np.reshape(ratio, ())
     drops = False if training is None else np.logical_and(np.reshape(training, ()), share > 0)
-    if not is_constant(ratio, training):
-        use.require(np.logical_not(drops), "dropout in training draws random numbers, so its ratio must be 0")
-    elif drops:
-        raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
-    mask = F.astype(np.equal(x, x) | True, np.bool_ if use.opset >= 10 else x.dtype)
-    return (x, mask) if use.has(1) else x
+    seed, y = use.attribute("seed"), x
+    kept = np.equal(x, x) | True
+    is_known = is_constant(ratio, training)
+    if not is_known or drops:
+        if seed is None or not is_fixed(*x.shape) or prod(x.shape) > MOST_DRAWN:
+            if is_known:
+                raise Unsupported("dropout in training draws random numbers of another generator; export for inference")
+            use.require(np.logical_not(drops), "dropout in training draws random numbers, so its ratio must be 0")
+        else:
+            kept = _drawn(seed, x.shape) >= F.astype(share, np.float64)
+            factor = F.astype(1 / (1 - share), x.dtype)
+            y = np.where(drops, F.astype(kept, x.dtype) * x * factor, x)
+            kept = kept | np.logical_not(drops)
+    mask = F.astype(kept, np.bool_ if use.opset >= 10 else x.dtype)
+    return (y, mask) if use.has(1) else y
+
+
+def _drawn(seed: int, shape: Sequence[int]) -> Any:
+    """Return the numbers from 0 to 1 that NumPy draws, as ONNX's own evaluator of models does."""
+    return np.random.RandomState(seed).uniform(0, 1, shape)

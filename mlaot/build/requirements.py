@@ -1,0 +1,29 @@
+"""What models import when they run: packages that the project's dependencies must name, so that a wheel needs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlaot.build.sbom import read_metadata
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, ModelSettings
+
+NAME = re.compile(r"[A-Za-z0-9._-]*")
+
+
+def check_requirements(project: Mapping[str, Any], models: Iterable[ModelSettings], generated: Path) -> None:
+    """Refuse a table [project] whose dependencies lack what a model needs, unless another tool knows them."""
+    if "dependencies" in project.get("dynamic", ()):
+        return
+    known = {str(NAME.match(text.lower())[0]) for text in project.get("dependencies", ())}  # type: ignore[index]
+    for model in models:
+        missing = set(read_metadata(generated, model).get("requires", ())) - known
+        if missing:
+            name = min(missing)
+            raise MlaotError(
+                f"{model.module}: {model.declared} decodes images, which takes the package {name} where it runs;"
+                f' add dependencies = ["{name}"] to [project] of {FILE}'
+            )
