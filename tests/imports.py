@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +75,7 @@ def box_of(module: str) -> str:
     return boxes[module]
 
 
+@cache
 def imports() -> list[Import]:
     """Every import of a module of mlaot by another."""
     files = modules()

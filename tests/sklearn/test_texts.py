@@ -28,8 +28,12 @@ from tests import projects
 from tests.sklearn import estimators, text_cases
 
 TEXTS, TOPICS = text_cases.texts(120, 0)
-ASKED = list(text_cases.asked()[:200])
 CASES = text_cases.cases()
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[str]:
+    return list(text_cases.asked()[:200])
 
 
 @pytest.mark.parametrize("name", [*CASES][::5])
@@ -40,7 +44,7 @@ def test_pipelines(name: str) -> None:
     assert name in estimators.passing()
 
 
-def test_modules(tmp_path: Path) -> None:
+def test_modules(asked: list[str], tmp_path: Path) -> None:
     """A str is one text, and gives a row without the axis of the batch; lone halves of surrogates are no letters."""
     words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", stop_words="english")
     union = make_union(words, TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 3)), HashingVectorizer(n_features=64))
@@ -48,10 +52,10 @@ def test_modules(tmp_path: Path) -> None:
     declared = mlaot.sklearn.load(fitted)
     compiled = projects.load(projects.build_module(declared, "texts", tmp_path, golden=True))
     plain = projects.plain_module(declared, "plain", tmp_path, golden=True)
-    expected = fitted.predict_proba(ASKED)
-    np.testing.assert_allclose(np.asarray(compiled.predict_proba(ASKED)), expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(plain.predict_proba(ASKED[:40]).tolist(), expected[:40], rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(compiled.predict(ASKED), fitted.predict(ASKED))
+    expected = fitted.predict_proba(asked)
+    np.testing.assert_allclose(np.asarray(compiled.predict_proba(asked)), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(plain.predict_proba(asked[:40]).tolist(), expected[:40], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(compiled.predict(asked), fitted.predict(asked))
     for module in (compiled, plain):
         assert module.selftest()
         one = module.predict_proba("the moon")
@@ -70,8 +74,8 @@ def test_modules(tmp_path: Path) -> None:
     )
     session = compiled.Model()
     assert [(each.name, each.shape, each.type) for each in session.get_inputs()] == [("X", ["batch"], "tensor(string)")]
-    label, *_ = session.run(None, {"X": np.array(ASKED[:3], object)})
-    np.testing.assert_array_equal(label, fitted.predict(ASKED[:3]))
+    label, *_ = session.run(None, {"X": np.array(asked[:3], object)})
+    np.testing.assert_array_equal(label, fitted.predict(asked[:3]))
 
 
 def test_rows_stay_sparse() -> None:
@@ -82,7 +86,7 @@ def test_rows_stay_sparse() -> None:
     assert not any(size in node.type.shape for node in traced.graph.nodes() if "batch" in map(str, node.type.shape))
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_columns(asked: list[str], tmp_path: Path) -> None:
     """Each column of texts is an input, whatever takes it; one that nothing takes is none."""
     pandas = pytest.importorskip("pandas")
 
@@ -91,7 +95,7 @@ def test_columns(tmp_path: Path) -> None:
         columns = {"text": texts, "age": rng.uniform(size=len(texts)), "the title": [text[:9] for text in texts]}
         return pandas.DataFrame({**columns, "unused": texts})
 
-    known, asked = frame(TEXTS), frame(ASKED)
+    known, rows = frame(TEXTS), frame(asked)
     columns = make_column_transformer(
         (TfidfVectorizer(), "text"),
         (StandardScaler(), ["age"]),
@@ -103,8 +107,8 @@ def test_columns(tmp_path: Path) -> None:
         declared = mlaot.sklearn.load(fitted, known)
         assert declared.trace().arguments == ("text", "age", "the_title")
         nn = projects.load(projects.build_module(declared, f"columns{number}", tmp_path, ("base",)))
-        found = nn.predict_proba(text=asked["text"], age=asked["age"].to_numpy(), the_title=asked["the title"])
-        np.testing.assert_allclose(np.asarray(found), fitted.predict_proba(asked), rtol=0, atol=1e-12)
+        found = nn.predict_proba(text=rows["text"], age=rows["age"].to_numpy(), the_title=rows["the title"])
+        np.testing.assert_allclose(np.asarray(found), fitted.predict_proba(rows), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
