@@ -21,6 +21,7 @@ from mlaot.commands import (
     init,
     inspect,
     passes,
+    report,
     tune,
     verify,
     wheel,
@@ -28,7 +29,23 @@ from mlaot.commands import (
 from mlaot.errors import MlaotError
 
 # In the order of a user's work.
-COMMANDS = (init, doctor, build, wheel, inspect, check, verify, diff, bench, emit, passes, bisect, tune, completion)
+COMMANDS = (
+    init,
+    doctor,
+    build,
+    wheel,
+    inspect,
+    report,
+    check,
+    verify,
+    diff,
+    bench,
+    emit,
+    passes,
+    bisect,
+    tune,
+    completion,
+)
 EPILOG = """\
 `mlaot COMMAND --help` has examples. Wheels are made by pip, too: pip wheel --no-deps .
 

@@ -77,12 +77,16 @@ def compile_model(
     sample: Any = None,
     tuned: Tuned | None = None,
     golden: bool = False,
+    watch: passes.Watch = passes.unwatched,
 ) -> Program:
-    """Compile a declared model to its program, with the schedules ``tuned``, and golden vectors if ``golden``."""
+    """Compile a declared model to its program, with the schedules ``tuned``, and golden vectors if ``golden``.
+
+    ``watch`` is called as ``passes.run`` says.
+    """
     with pause_collection():
         traced = trace(model)
         warn_of_nan(traced, getattr(model, "place", "") or f"{module}: ")
-        graphs = passes.run(module, traced, options, sample=sample)
+        graphs = passes.run(module, traced, options, sample=sample, watch=watch)
         with stage("lowering"):
             program = add_metadata(lower(graphs), graphs)
         dump(program)

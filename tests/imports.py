@@ -19,7 +19,7 @@ ROWS: tuple[Mapping[str, tuple[str, ...]], ...] = (
         "mlaot": ("mlaot.__init__",),
     },
     {"micrograd": ("mlaot.micrograd",)},
-    {"tune": ("mlaot.tune",)},
+    {"tune": ("mlaot.tune",), "page": ("mlaot.page",)},
     {"build": ("mlaot.build", "mlaot.cmake")},
     {"generate": ("mlaot.generate",), "bisect": ("mlaot.bisect", "mlaot.bisect_nests")},
     {"files": ("mlaot.files",), "interpret": ("mlaot.interpret",)},

@@ -208,7 +208,7 @@ class Point:
 class Run:
     """Call a kernel with arrays, each from an element on, and with numbers; perhaps on the threads of a call.
 
-    ``doc``: the part of the model that the kernel computes.
+    ``doc``: the part of the model that the kernel computes. ``mark``: the number by which its time is told, if it is.
     """
 
     function: str
@@ -216,6 +216,7 @@ class Run:
     numbers: tuple[Expr, ...]
     is_shared: bool = False
     doc: str = ""
+    mark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,13 +118,20 @@ BEFORE_ENTRIES = (
 )
 
 
+Watch = Callable[[str, Module], None]  # what is called after each pass
+
+
+def unwatched(step: str, module: Module) -> None:
+    """Watch nothing."""
+
+
 def run(
     name: str,
     traced: Traced,
     options: Options = DEFAULTS,
     *,
     sample: Any = None,
-    watch: Callable[[str, Module], None] = lambda step, module: None,
+    watch: Watch = unwatched,
 ) -> Module:
     """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
 

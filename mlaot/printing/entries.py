@@ -53,14 +53,19 @@ DIMS = Array("dim", "index", 0)
 # Pointers of an entry behind its inputs and outputs; OWN is that of a thread.
 STATE, CONSTANTS, WORKSPACE, THREADS, OWN = range(5)
 
+Marks = dict[int, tuple[int, str]]  # by the id of a kernel: the number of its mark, and the function that it calls
 
-def entries(module: ExtensionModule, procedure: Procedure, prefix: str, functions: Functions) -> list[Function]:
-    """Return the functions of an entry, two if it is split."""
+
+def entries(
+    module: ExtensionModule, procedure: Procedure, prefix: str, functions: Functions, marks: Marks | None = None
+) -> list[Function]:
+    """Return the functions of an entry, two if it is split; with ``marks``, each kernel is marked behind its call."""
     parts = [("", procedure.steps)]
     if procedure.entry.split:
         at = procedure.forward
         parts = [("_forward", procedure.steps[:at]), ("_backward", procedure.steps[at:])]
-    context = _Context(module, procedure, functions, {id(buffer): offset for buffer, offset in procedure.offsets})
+    offsets = {id(buffer): offset for buffer, offset in procedure.offsets}
+    context = _Context(module, procedure, functions, offsets, marks=marks)
     result = []
     for suffix, steps in parts:
         name = f"{prefix}_{procedure.entry.name}{suffix}_{functions.machine.name}"
@@ -86,6 +91,7 @@ class _Context:
     names: set[str] = field(default_factory=set)
     parts: dict[int, RowsPart] = field(default_factory=dict)
     bound: tuple[str, ...] = ()
+    marks: Marks | None = None
 
     @property
     def pointers(self) -> int:
@@ -217,7 +223,9 @@ def _run(kernel: Kernel, context: _Context) -> Run:
     callee = context.functions.callee(kernel, in_task=context.own is not None)
     dims = tuple(Index(sizes.get(d, dim(d))) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
-    return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin))
+    marks = context.marks
+    mark = None if marks is None else marks.setdefault(id(kernel), (len(marks), callee.name))[0]
+    return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin), mark)
 
 
 def plain(name: str) -> str:

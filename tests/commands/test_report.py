@@ -1,0 +1,162 @@
+"""``mlaot report``: one page that needs no network, whatever parts of the model are called."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mlaot.commands.report import page
+
+from .conftest import Cli, complaint, start
+
+MODEL = """\
+import numpy as np
+import mlaot
+import mlaot.nn
+
+batch = mlaot.dim("batch")
+nn, rng = mlaot.nn, np.random.default_rng(1)
+
+class Net(nn.Module):
+    def __init__(self):
+        self.hidden, self.last = nn.Linear(8, 6, rng=rng), nn.Linear(6, 3, rng=rng)
+
+    def __call__(self, x):
+        return np.tanh(self.last(np.maximum(self.hidden(x), 0))).sum(axis=1)
+
+net = Net()
+
+@mlaot.model(parameters=net)
+def model(x: mlaot.f32[batch, 8]):
+    return net(x)
+"""
+VOID = ("meta", "input")
+
+
+class Page(HTMLParser):
+    """What a page has: its elements, which must be closed, and the texts of cells, scripts and code."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.rows: list[list[str]] = []
+        self.links: list[str] = []
+        self.count: Counter[str] = Counter()
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] += 1
+        named = {key: value or "" for key, value in attrs}
+        self.ids += [named["id"]] if "id" in named else []
+        self.links += [named[key] for key in ("href", "src") if key in named]
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and "td" in self.open:
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "pictured.py").write_text(MODEL)
+    out, err = start("report", "pictured:model", "-o", "out.html", cwd=folder).communicate()
+    assert re.fullmatch(r"out\.html  [\d.]+ KB\n", out), out + err
+    return folder / "out.html", (folder / "out.html").read_text()
+
+
+def test_the_page_stands_alone(made: tuple[Path, str]) -> None:
+    _, text = made
+    page = Page(text)
+    assert len(text) < 400_000
+    assert len(page.ids) == len({*page.ids})
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), page.links
+    assert not re.search(r"https?://(?!www\.w3\.org/)", text.partition('id="data"')[0]), "it needs no network"
+    assert page.count["script"] == 3
+
+
+def test_kernels_have_code_and_times(made: tuple[Path, str]) -> None:
+    _, text = made
+    page = Page(text)
+    kernels = [row for row in page.rows if row and re.fullmatch(r"\d+", row[0].strip()) and len(row) > 6]
+    assert len(kernels) >= 2
+    first = next(row for row in kernels if "contract" in row[2])
+    assert first[1] == "hidden"
+    assert "Loop nest" in first[2] and "for " in first[2] and "void " in first[2]
+    assert any(re.search(r"\d (ns|us)", cell) for cell in first)
+    shares = [float(match[1]) for row in kernels for cell in row if (match := re.match(r" (\d+) %", cell))]
+    assert abs(sum(shares) - 100) <= len(shares)
+
+
+def test_the_passes_lead_from_the_model_to_the_last_graph(made: tuple[Path, str]) -> None:
+    _, text = made
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    assert data["passes"][0]["name"] == "trace" and data["passes"][0]["graphs"].keys() == {"model"}
+    texts: dict[str, str] = {}
+    for step in data["passes"]:
+        for name in step["gone"]:
+            del texts[name]
+        texts |= {name: "\n".join(data["lines"][n] for n in lines) for name, lines in step["graphs"].items()}
+    assert texts.keys() == {"forward"} and texts["forward"].count("contract(") == 2
+    kernels = data["entries"][0]["kernels"]
+    assert any({*a["writes"]} & {*b["reads"]} for a, b in pairwise(kernels))
+
+
+def test_names_are_text() -> None:
+    name = "</script><b>&"
+    kernel = {"origin": name, "computes": [f"v0 = neg({name}) : f32[2]"], "nest": name, "c": name, "loop": [name]}
+    kernel |= {"kind": "rows", "operations": None, "width": 0, "bytes": 8, "reads": [name], "writes": [name]}
+    kernel |= {"seconds": {"v3": 1e-6}, "rounds": 1, "function": "neg_v3"}
+    entry = {"name": name, "dims": {name: 1}, "seconds": {"v3": 1e-6}, "marked": {"v3": 1e-6}, "kernels": [kernel]}
+    step = {"name": name, "says": name, "graphs": {name: {"nodes": 1, "lines": [name]}}, "gone": []}
+    data = {"module": name, "model": name, "remarks": [name], "sizes": {name: 1}, "passes": [step], "golden": []}
+    data |= {"machines": [{"isa": "v3", "operations": 1e11, "near": 1e11, "far": 1e10}]}
+    data |= {
+        "entries": [{**entry, "memory": [{"name": name, "what": name, "start": 0, "bytes": 8, "first": 0, "last": 0}]}]
+    }
+    found = Page(page(data))
+    assert found.count["b"] == 0 and found.count["script"] == 3 and found.count["svg"] == 1
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_the_graph_is_drawn(made: tuple[Path, str], tmp_path: Path) -> None:
+    path, _ = made
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom")
+    command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path}", f"file://{path}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert '<html lang="en" class="js">' in shown
+    assert len(re.findall(r'<g class="node', shown)) >= 2 and 'class="edge"' in shown
+    assert re.search(r'<output id="pass-name" for="pass">\d+ of \d+: \w+</output>', shown)
+
+
+def test_mistakes(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "nowhere" in complaint(cli("report", "nowhere"))
+    (tmp_path / "pictured.py").write_text(MODEL)
+    assert "no/folder" in complaint(cli("report", "pictured:model", "-o", "no/folder/out.html"))
