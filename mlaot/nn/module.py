@@ -74,14 +74,14 @@ class Module:
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield this module and each part once, with its path; lists and dicts of modules are passed through."""
-        yield from _unique([(prefix, self), *_walk(self, f"{prefix}." if prefix else "", Module)])
+        return _unique(_tree(self, prefix))
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Yield the modules that this one holds itself, or in a list or dict."""
-        yield from _unique(_nearest(self, ""))
+        return _unique(_nearest(self, ""))
 
     def children(self) -> Iterator[Module]:
         return (module for _, module in self.named_children())
@@ -264,6 +264,12 @@ def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
     for name, inner in items:
         yield from _walk(inner, f"{path}{name}.", kind)
+
+
+def _tree(module: Module, path: str) -> Iterator[tuple[str, Module]]:
+    yield path, module
+    for name, inner in _nearest(module, f"{path}." if path else ""):
+        yield from _tree(inner, name)
 
 
 def _nearest(value: Any, path: str) -> Iterator[tuple[str, Module]]:

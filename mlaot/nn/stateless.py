@@ -92,6 +92,9 @@ class Unflatten(Layer):
 class Softmax2d(Layer):
     """The softmax over the channels of [(n,) c, h, w]."""
 
+    def __init__(self) -> None:
+        pass
+
     def forward(self, input: Array) -> Array:
         check_spatial(input, 2, "Softmax2d")
         return F.softmax(input, -3)

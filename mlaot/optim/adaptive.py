@@ -125,7 +125,7 @@ class RAdam(Optimizer):
     ) -> tuple[Array, dict[str, Array]]:
         beta1, beta2 = options["betas"]
         x, gradient = _decayed_as_chosen(x, gradient, rate, options)
-        mean = mixed(slots["exp_avg"], gradient, beta1)
+        mean = slots["exp_avg"] + (gradient - slots["exp_avg"]) * (1.0 - beta1)
         square = mixed(slots["exp_avg_sq"], gradient * gradient, beta2)
         exponent = as_float(step + 1)
         correction, most = 1.0 - beta2**exponent, 2.0 / (1.0 - beta2) - 1.0
@@ -135,7 +135,7 @@ class RAdam(Optimizer):
         variance = (long - 4.0) * (long - 2.0) * most / ((most - 4.0) * (most - 2.0) * long)
         scale = scalar(np.sqrt(variance * correction), x) / (np.sqrt(square) + options["eps"])
         factor = np.where(settled, scale, np.ones_like(scale))
-        descent = mean * scalar(rate / (1.0 - beta1**exponent), x)
+        descent = mean / scalar(1.0 - beta1**exponent, x) * scalar(rate, x)
         return x - descent * factor, {"exp_avg": mean, "exp_avg_sq": square}
 
 
@@ -202,7 +202,8 @@ class Rprop(Optimizer):
             np.maximum(slots["step_size"] * scalar(factor, x), options["step_sizes"][0]), options["step_sizes"][1]
         )
         gradient = np.where(turned < 0, np.zeros_like(gradient), gradient)
-        return x - np.sign(gradient) * size, {"prev": gradient, "step_size": size}
+        sign = np.where(gradient > 0, 1.0, np.where(gradient < 0, -1.0, np.zeros_like(gradient)))  # 0 for nan
+        return x - sign * size, {"prev": gradient, "step_size": size}
 
 
 def _decayed_as_chosen(x: Array, gradient: Array, rate: Array, options: Mapping[str, Any]) -> tuple[Array, Array]:

@@ -103,7 +103,7 @@ def hardshrink(input: Array, lambd: float = 0.5) -> Array:
 
 def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """Compute ``x`` moved towards 0 by ``lambd``, 0 where it is not farther away."""
-    if not lambd >= 0:
+    if isinstance(lambd, int | float) and not lambd >= 0:
         raise MlaotError(f"softshrink: expected lambd of at least 0, got {lambd}")
     return np.where(input > lambd, input - lambd, np.where(input < -lambd, input + lambd, input * 0.0))
 

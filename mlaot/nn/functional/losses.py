@@ -187,12 +187,12 @@ def gaussian_nll_loss(
     The variances have the shape of the input, or one for each of its rows. ``full`` adds ``log(2 pi) / 2``. PyTorch
     refuses a negative variance.
     """
-    if not eps > 0:
+    if isinstance(eps, int | float) and not eps > 0:
         raise MlaotError(f"gaussian_nll_loss: expected eps above 0, got {eps}")
     if tuple(var.shape) == tuple(input.shape[:-1]) and var.ndim < input.ndim:
         var = np.expand_dims(var, -1)
     check_broadcast(var, input.shape, "gaussian_nll_loss: var")
-    var = var + stop_gradient(np.maximum(var, eps) - var)  # the limit lets the gradient through
+    var = np.where(var < eps, var - stop_gradient(var) + eps, var)  # the limit lets the gradient through
     difference = input - as_float(target, input)
     loss = 0.5 * (np.log(var) + difference * difference / var)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

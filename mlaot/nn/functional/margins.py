@@ -8,7 +8,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend import numpy as functions
 from mlaot.frontend.numpy.indexing import in_range
 from mlaot.nn.arguments import Array, as_like, static
-from mlaot.nn.functional.activations import logsigmoid, relu
+from mlaot.nn.functional.activations import logsigmoid
 from mlaot.nn.functional.losses import as_float, check_shapes, chosen_of, class_weight, reduced
 from mlaot.nn.functional.vectors import pairwise_distance
 
@@ -57,7 +57,7 @@ def multi_margin_loss(
     axis = input.ndim - 1
     classes = np.arange(static(input.shape[axis], "multi_margin_loss"))
     target = in_range(target, input.shape[axis])
-    distance = relu(margin - np.expand_dims(chosen_of(input, target, axis), axis) + input)
+    distance = _where_positive(margin - np.expand_dims(chosen_of(input, target, axis), axis) + input)
     distance = distance if p == 1 else distance * distance
     if weight is not None:
         distance = distance * np.expand_dims(np.take(class_weight(weight, input, axis), target, axis=0), axis)
@@ -78,7 +78,7 @@ def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mea
     counts = np.cumsum((target < 0).astype(np.int64), axis=-1) == 0
     is_target = (np.expand_dims(target, -1) == np.arange(size)) & np.expand_dims(counts, -1)  # [.., targets, classes]
     scores = np.expand_dims(np.sum(np.where(is_target, np.expand_dims(input, -2), 0.0), axis=-1), -1)
-    distance = relu(1.0 - scores + np.expand_dims(input, -2))
+    distance = _where_positive(1.0 - scores + np.expand_dims(input, -2))
     is_pair = np.expand_dims(counts, -1) & np.expand_dims(~np.any(is_target, axis=-2), -2)
     return reduced(np.sum(np.where(is_pair, distance, 0.0), axis=(-2, -1)) / size, reduction)
 
@@ -128,6 +128,10 @@ def triplet_margin_loss(
     if swap:
         far = np.minimum(far, pairwise_distance(positive, negative, p, eps))
     return reduced(_above_zero(margin + near - far), reduction)
+
+
+def _where_positive(x: Array) -> Array:
+    return np.where(x > 0, x, 0.0)  # without nan, as in PyTorch
 
 
 def _above_zero(x: Array) -> Array:

@@ -102,7 +102,7 @@ def _bagged(x: Array, bags: Array | None, total: Any, mode: str, start: float) -
     x = x.astype(np.int64) if x.dtype == np.bool_ else x
     if bags is None:
         return np.sum(x, axis=1) if mode == "sum" else np.max(x, axis=1, initial=start)
-    empty = filled((total, *x.shape[1:]), start, x.dtype)
+    empty = as_like(filled((total, *x.shape[1:]), start), x)
     return scatter(empty, bags, x, mode={"sum": "add", "max": "max"}[mode])
 
 
