@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlaot.nn import functional as F
-from mlaot.nn.arguments import Array, check_spatial, tuple_of
+from mlaot.nn.arguments import SPATIAL, Array, check_spatial, tuple_of
 from mlaot.nn.module import Layer
 
 __all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d"]
@@ -14,11 +14,19 @@ __all__ += ["ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d"]
 __all__ += ["ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]
 
 
+AROUND = {"constant": "a number", "reflect": "a reflection", "replicate": "the border", "circular": "the other end"}
+
+
 class _Pad(Layer):
     """``padding``: one amount, or two for each axis, from the last to the first: (left, right, top, bottom)."""
 
     n: ClassVar[int]
     mode: ClassVar[str]
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        super().__init_subclass__(**attributes)
+        if hasattr(cls, "n"):
+            cls.__doc__ = f"Put {AROUND[cls.mode]} around the spatial axes of [(n,) c, {SPATIAL[cls.n]}]."
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         least = -(1 << 62) if self.mode == "constant" else 0
