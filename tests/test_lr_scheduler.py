@@ -106,7 +106,12 @@ def trained(optimizer: optim.Optimizer | None, net: Net) -> set[str]:
         return net(x)
 
     assert isinstance(model, Declaration)
-    return set(model.trace().parameters)
+    traced = model.trace()
+    if traced.optimizer is not None:
+        assert {name.partition(".")[2] for name in traced.optimizer.init(traced.parameters)} - {""} <= set(
+            traced.parameters
+        )
+    return set(traced.parameters)
 
 
 def test_what_a_model_trains() -> None:
@@ -116,6 +121,8 @@ def test_what_a_model_trains() -> None:
     assert trained(optim.Adam(net.head.parameters()), net) == heads
     net.body.requires_grad_(False)
     assert trained(None, net) == heads
+    groups = [{"params": net.body.parameters(), "lr": 0.2}, {"params": net.head.parameters()}]
+    assert trained(optim.NAdam(groups, lr=0.1), net) == heads
     net.body.bias.requires_grad_()
     assert trained(optim.SGD(net.parameters(), lr=0.1), net) == {*heads, "body.bias"}
 

@@ -89,15 +89,19 @@ class Optimizer:
         return result
 
     def named(self, parameters: Mapping[str, Any]) -> Optimizer:
-        """Return this optimizer with the names that these parameters have in place of those it was given itself."""
+        """Return this optimizer with the names that these parameters have in place of those it was given itself.
+
+        Those that want no gradient are left out.
+        """
         names = {id(parameter): _literal(name) for name, parameter in parameters.items()}
 
-        def name_of(pattern: Pattern) -> Pattern:
-            return names.get(id(pattern), pattern)
+        def names_of(patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+            wanted = (p for p in patterns if isinstance(p, str) or p.requires_grad)
+            return tuple(names.get(id(pattern), pattern) for pattern in wanted)
 
         result = copy(self)
-        result.groups = [(tuple(map(name_of, patterns)), own) for patterns, own in self.groups]
-        result.chosen = None if self.chosen is None else tuple(map(name_of, self.chosen))
+        result.groups = [(names_of(patterns), own) for patterns, own in self.groups]
+        result.chosen = None if self.chosen is None else names_of(self.chosen)
         return result
 
     def trains(self, name: str) -> bool:
