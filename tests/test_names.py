@@ -27,8 +27,8 @@ LocalResponseNorm MaxPool2d AvgPool2d AdaptiveAvgPool2d Module ModuleDict Module
 Parameter ParameterList PixelShuffle RMSNorm RNN Sequential Softmax2d Transformer TransformerDecoder
 TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer Unflatten Unfold Upsample UpsamplingNearest2d
 ConstantPad2d ReflectionPad2d ReplicationPad2d ZeroPad2d BatchNorm1d BatchNorm2d PReLU RReLU Softmin Softshrink
-Tanhshrink Threshold ReLU GELU SiLU Mish ELU CrossEntropyLoss NLLLoss MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss KLDivLoss
-BCEWithLogitsLoss PoissonNLLLoss GaussianNLLLoss SoftMarginLoss HingeEmbeddingLoss MultiLabelSoftMarginLoss
+Tanhshrink Threshold ReLU GELU SiLU Mish ELU CrossEntropyLoss NLLLoss MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss
+KLDivLoss BCEWithLogitsLoss PoissonNLLLoss GaussianNLLLoss SoftMarginLoss HingeEmbeddingLoss MultiLabelSoftMarginLoss
 MultiLabelMarginLoss MultiMarginLoss TripletMarginLoss CosineEmbeddingLoss MarginRankingLoss
 """
 METHODS = """

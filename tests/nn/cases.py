@@ -478,7 +478,8 @@ def leaves(value: Any) -> list[Any]:
 
 STEPS = 20
 SHAPES = {"w": (2, 3), "b": (3,)}
-OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+# Those that whole trainings are compared with, too (``tests/reference/curves.py``), and all.
+COMMON_OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {}),
     ("SGD", {"lr": 0.1, "weight_decay": 0.05}),
     ("SGD", {"lr": 0.1, "momentum": 0.9}),
@@ -501,6 +502,9 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("Adagrad", {}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.05}),
     ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3, "maximize": True}),
+]
+OPTIMIZERS = [
+    *COMMON_OPTIMIZERS,
     ("Adadelta", {}),
     ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.05}),
     ("Adamax", {}),
