@@ -32,8 +32,16 @@ def __getattr__(name: str) -> Any:
         globals()[name] = getattr(api, name)
         return globals()[name]
     if name not in api.NAMESPACE:
-        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{did_you_mean(name, __dir__())}")
+        raise AttributeError(f"module 'mlaot' has no attribute {name!r}{_hint(name)}")
     return api.NAMESPACE[name]
+
+
+def _hint(name: str) -> str:
+    """Say where a name is, or which was meant."""
+    for module in ("nn", "nn.functional", "nn.init", "optim", "optim.lr_scheduler"):
+        if name in importlib.import_module(f"mlaot.{module}").__all__:
+            return f"; it is mlaot.{module}.{name}"
+    return did_you_mean(name, __dir__())
 
 
 def __dir__() -> list[str]:

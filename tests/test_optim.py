@@ -214,7 +214,6 @@ def test_group_errors() -> None:
         ([{"params": "a", "weight_decy": 0.1}], "a group has 'params' and any of"),
         ([{"weight_decay": 0.1}], "a group has 'params'"),
         ([{"params": [3]}], "names, patterns, or parameters"),
-        ([{"params": [Parameter(None, np.ones(1))]}], "parameters that have a name"),
         ([{"params": "a", "weight_decay": -1.0}], "expected weight_decay of at least 0"),
     ):
         with pytest.raises(MlaotError, match=message):
@@ -287,9 +286,14 @@ UPDATED = {f"{name}.{i}": (name, options) for i, (name, options) in enumerate(OP
 def test_every_optimizer_and_schedule_has_answers() -> None:
     """Two schedules are made of others, and one ends."""
     compared = {name for name, _ in UPDATED.values()} | {name for name, *_ in SCHEDULES}
-    assert compared | {"Optimizer", "clip_grad_norm", "clip_grad_value", "chained_lr", "sequential_lr"} == {
-        *optim.__all__
-    }
+    assert compared | {
+        "Optimizer",
+        "clip_grad_norm",
+        "clip_grad_value",
+        "chained_lr",
+        "sequential_lr",
+        "lr_scheduler",
+    } == {*optim.__all__}
 
 
 def step_of(key: str) -> Callable[..., dict[str, Any]]:
@@ -384,6 +388,8 @@ def test_limits_of_special_values() -> None:
 @pytest.mark.parametrize("number", range(len(SCHEDULES)), ids=lambda i: f"{SCHEDULES[i][0]}.{i}")
 def test_late_rates(number: int) -> None:
     name, options, _, _ = SCHEDULES[number]
+    if name == "cyclic_lr":  # PyTorch's numbers overflow
+        return
     if name == "one_cycle_lr":  # it ends, and keeps its last rate
         schedule = optim.one_cycle_lr(**options)
         assert all(schedule(step) == schedule(options["total_steps"] - 1) for step in LATE)

@@ -14,19 +14,23 @@ from mlaot.nn import (
     init,
     module,
     normalization,
+    padding,
     parametric,
     recurrent,
     stateless,
+    transformer,
     trees,
 )
-from mlaot.nn.arguments import absent
+from mlaot.nn.absent import absent
 from mlaot.nn.attention import *
 from mlaot.nn.convolution import *
 from mlaot.nn.module import *
 from mlaot.nn.normalization import *
+from mlaot.nn.padding import *
 from mlaot.nn.parametric import *
 from mlaot.nn.recurrent import *
 from mlaot.nn.stateless import *
+from mlaot.nn.transformer import *
 from mlaot.nn.trees import *
 
 __all__ = ["functional", "init"]
@@ -34,11 +38,13 @@ __all__ += attention.__all__
 __all__ += convolution.__all__
 __all__ += module.__all__
 __all__ += normalization.__all__
+__all__ += padding.__all__
 __all__ += parametric.__all__
 __all__ += recurrent.__all__
 __all__ += stateless.__all__
+__all__ += transformer.__all__
 __all__ += trees.__all__
 
 
 def __getattr__(name: str) -> Any:
-    absent(__name__, name, __all__, {"mlaot.nn.functional": functional.__all__, "mlaot": ["Parameter", "Buffer"]})
+    absent(__name__, name, __all__, {"mlaot.nn.functional": functional.__all__, "mlaot.nn.init": init.__all__})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -180,21 +180,6 @@ def _of_rank(function: Callable[Concatenate[int, P], R], n: int) -> Callable[P, 
     ranked.__name__ = ranked.__qualname__ = f"{function.__name__.strip('_')}{n}d"
     ranked.__module__, ranked.__doc__ = function.__module__, (function.__doc__ or "").replace("*spatial", SPATIAL[n])
     return ranked
-
-
-def absent(module: str, name: str, names: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:
-    """Refuse a name that a module does not have: say which was meant, or where it is."""
-    hint = ""
-    if not name.startswith("__"):  # Python itself asks, not a user
-        places = {other: f"; it is {place}.{other}" for place, there in elsewhere.items() for other in there}
-        alike = [place for other, place in places.items() if _alike(other, name)]
-        hint = places.get(name) or did_you_mean(name, names) or next(iter(alike), "")
-        hint = hint or "; what is missing can be written in Python, as a Module or a function"
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
-
-
-def _alike(name: str, other: str) -> bool:
-    return name.replace("_", "").lower() == other.replace("_", "").lower()
 
 
 def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:

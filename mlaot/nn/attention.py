@@ -12,8 +12,8 @@ from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, as_like
 from mlaot.nn.functional.attention import attend, attention_weights
-from mlaot.nn.module import Layer
-from mlaot.nn.parametric import Linear, parameter
+from mlaot.nn.module import Layer, Parameter
+from mlaot.nn.parametric import Linear
 
 __all__ = ["MultiheadAttention"]
 
@@ -53,7 +53,7 @@ class MultiheadAttention(Layer):
         self.widths = (embed_dim, width, width)
 
         def weight(*shape: int) -> Any:
-            return parameter(init.xavier_uniform_(shape, rng=source, dtype=dtype))
+            return Parameter(init.xavier_uniform_(shape, rng=source, dtype=dtype))
 
         self.in_proj_weight = self.q_proj_weight = self.k_proj_weight = self.v_proj_weight = None
         if set(inputs) == {embed_dim}:
@@ -61,10 +61,10 @@ class MultiheadAttention(Layer):
         else:
             shapes = zip(self.widths, inputs, strict=True)
             self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = [weight(*shape) for shape in shapes]
-        self.in_proj_bias = parameter(init.zeros_(sum(self.widths), dtype)) if bias else None
+        self.in_proj_bias = Parameter(init.zeros_(sum(self.widths), dtype)) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, rng=source)
         if bias:
-            self.out_proj.bias = parameter(init.zeros_(embed_dim, dtype))
+            self.out_proj.bias = Parameter(init.zeros_(embed_dim, dtype))
 
     def forward(
         self,

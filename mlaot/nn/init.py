@@ -14,7 +14,8 @@ import numpy as np
 
 from mlaot.errors import MlaotError
 from mlaot.ir.types import DType
-from mlaot.nn.arguments import absent, check_choice
+from mlaot.nn.absent import absent
+from mlaot.nn.arguments import check_choice
 
 __all__ = ["calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "orthogonal_"]
 __all__ += ["seed", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]

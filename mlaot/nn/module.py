@@ -8,25 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.trace import tensor
 from mlaot.frontend.trace.context import current, inner_part, is_training, needed, part
 from mlaot.frontend.trace.files import is_for_training
-from mlaot.frontend.trace.tensor import Buffer, Parameter
+from mlaot.frontend.trace.tensor import Buffer
+from mlaot.ir.types import BY_NUMPY
 from mlaot.nn.arguments import Array, checked
+from mlaot.nn.init import float_dtype
 
-__all__ = ["Module", "ModuleDict", "ModuleList", "Sequential"]
+__all__ = ["Buffer", "Module", "ModuleDict", "ModuleList", "Parameter"]
+__all__ += ["ParameterDict", "ParameterList", "Sequential"]
+
+
+class Parameter(tensor.Parameter):
+    """A weight, which gets its name from the attribute that holds it."""
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        super().__init__(None, data)
+        self.requires_grad = requires_grad
 
 
 class Module:
     """Base class: subclasses define ``forward``. An array assigned to a parameter or buffer is its new value."""
 
+    __slots__ = ("__dict__", "__weakref__", "_evaluates")  # so that the attributes are what a module holds, and no more
+
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
-        if isinstance(held, Parameter | Buffer) and isinstance(value, np.ndarray):
+        if isinstance(held, tensor.Parameter | Buffer) and isinstance(value, np.ndarray):
             held.array = _fitting(value, held, f"{type(self).__name__}.{name}")
         else:
             super().__setattr__(name, value)
@@ -42,18 +56,99 @@ class Module:
 
     @property
     def training(self) -> bool:
-        """Whether the training step is being traced (or ``with mlaot.training():`` is in force)."""
-        return is_training()
+        """Whether the training step is traced (or ``with mlaot.training():`` is in force); False after ``eval``."""
+        return is_training() and not getattr(self, "_evaluates", False)
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    def train(self, mode: bool = True) -> Self:
+        """Let dropout draw and statistics follow the batch in the training step, as they do unless told otherwise.
+
+        With ``mode`` False they stay as they are in evaluation there, too. Other functions of a model only evaluate.
+        """
+        for module in self.modules():
+            module._evaluates = not mode
+        return self
+
+    def eval(self) -> Self:
+        """Keep the module, and its parts, as they are in evaluation: ``train(False)``."""
+        return self.train(False)
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield this module and each part once, with its path; lists and dicts of modules are passed through."""
+        return _unique(_tree(self, prefix))
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield the modules that this one holds itself, or in a list or dict."""
+        return _unique(_nearest(self, ""))
+
+    def children(self) -> Iterator[Module]:
+        return (module for _, module in self.named_children())
+
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Call a function with each part, those inside first, and with the module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Say whether training changes the parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Do nothing: no gradients are kept here, as each training step computes its own."""
+
+    def register_parameter(self, name: str, param: tensor.Parameter | None) -> None:
+        """Hold a parameter, or None, as an attribute."""
+        if not isinstance(param, tensor.Parameter | None):
+            raise MlaotError(f"{type(self).__name__}.{name}: expected a Parameter or None, got {type(param).__name__}")
+        setattr(self, name, param)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Hold an array as a buffer; one that is not ``persistent`` is a constant, which no file has."""
+        array = None if tensor is None else np.asarray(tensor)
+        setattr(self, name, Buffer(array) if persistent and array is not None else array)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Hold a module as an attribute."""
+        setattr(self, name, module)
+
+    register_module = add_module
+
+    def to(self, dtype: Any) -> Self:
+        """Convert floating-point parameters and buffers to a dtype, in place; "cpu" is where modules are."""
+        if isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda", "mps", "meta"):
+            if dtype != "cpu":
+                raise MlaotError(f"{type(self).__name__}.to({dtype!r}): modules run on the CPU; leave it out")
+            return self
+        kind = float_dtype(dtype)
+        for held in (*self.parameters(), *self.buffers()):
+            if held.array.dtype.kind == "f":
+                held.array, held.dtype_ = held.array.astype(kind), BY_NUMPY[str(kind)]
+        return self
+
+    def float(self) -> Self:
+        return self.to(np.float32)
+
+    def double(self) -> Self:
+        return self.to(np.float64)
+
+    def half(self) -> Self:
+        return self.to(np.float16)
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, tensor.Parameter]]:
         """Yield each parameter once, with the first path of attributes that leads to it."""
-        return _unique(_walk(self, prefix, Parameter))
+        return _unique(_walk(self, prefix, tensor.Parameter))
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Buffer]]:
         """Yield each buffer (a running statistic, a cache) once, with its path."""
         return _unique(_walk(self, prefix, Buffer))
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[tensor.Parameter]:
         return (parameter for _, parameter in self.named_parameters())
 
     def buffers(self) -> Iterator[Buffer]:
@@ -61,14 +156,14 @@ class Module:
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of all parameters and buffers by name; one that has two names stands under both."""
-        return {name: np.asarray(held) for name, held in _walk(self, "", (Parameter, Buffer))}
+        return {name: np.asarray(held) for name, held in _walk(self, "", (tensor.Parameter, Buffer))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Take over arrays by name, in the dtypes of the parameters; ``strict`` refuses missing and further names.
 
         Names that a compiled module's ``save`` writes for training only are skipped.
         """
-        own = dict(_walk(self, "", (Parameter, Buffer)))
+        own = dict(_walk(self, "", (tensor.Parameter, Buffer)))
         state_dict = {k: v for k, v in state_dict.items() if k in own or not is_for_training(k)}
         if strict and set(own) != set(state_dict):
             raise MlaotError(
@@ -129,7 +224,25 @@ class ModuleDict(dict[str, Any]):
     """A dict of modules: a plain dict does as well."""
 
 
-def _fitting(value: np.ndarray[Any, Any], held: Parameter | Buffer, what: str) -> np.ndarray[Any, Any]:
+class ParameterList(list[Any]):
+    """A list of parameters; arrays become some."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__(map(_as_parameter, values))
+
+
+class ParameterDict(dict[str, Any]):
+    """A dict of parameters; arrays become some."""
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__({key: _as_parameter(value) for key, value in (parameters or {}).items()})
+
+
+def _as_parameter(value: Any) -> Any:
+    return Parameter(value) if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _fitting(value: np.ndarray[Any, Any], held: tensor.Parameter | Buffer, what: str) -> np.ndarray[Any, Any]:
     """Return an array as a value of a parameter or buffer, in its dtype; refuse another shape."""
     if value.shape != tuple(held.shape):
         raise MlaotError(f"{what}: expected shape {list(held.shape)}, got {list(value.shape)}")
@@ -151,6 +264,21 @@ def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
     for name, inner in items:
         yield from _walk(inner, f"{path}{name}.", kind)
+
+
+def _tree(module: Module, path: str) -> Iterator[tuple[str, Module]]:
+    yield path, module
+    for name, inner in _nearest(module, f"{path}." if path else ""):
+        yield from _tree(inner, name)
+
+
+def _nearest(value: Any, path: str) -> Iterator[tuple[str, Module]]:
+    """Yield the modules in a module or container that no other module holds."""
+    for name, inner in _items(value):
+        if isinstance(inner, Module):
+            yield f"{path}{name}", inner
+        else:
+            yield from _nearest(inner, f"{path}{name}.")
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -12,8 +12,7 @@ from mlaot.frontend.trace.tensor import Buffer
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array
-from mlaot.nn.module import Layer
-from mlaot.nn.parametric import parameter
+from mlaot.nn.module import Layer, Parameter
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 __all__ += ["GroupNorm", "LayerNorm", "RMSNorm"]
@@ -36,8 +35,8 @@ class _ChannelNorm(Layer):
         dtype: Any = None,
     ) -> None:
         self.eps, self.momentum = eps, momentum
-        self.weight = parameter(init.ones_(num_features, dtype)) if affine else None
-        self.bias = parameter(init.zeros_(num_features, dtype)) if affine and bias else None
+        self.weight = Parameter(init.ones_(num_features, dtype)) if affine else None
+        self.bias = Parameter(init.zeros_(num_features, dtype)) if affine and bias else None
         self.running_mean = Buffer(init.zeros_(num_features, dtype)) if track_running_stats else None
         self.running_var = Buffer(init.ones_(num_features, dtype)) if track_running_stats else None
         self.num_batches_tracked = Buffer(np.array(0, np.int64)) if track_running_stats else None
@@ -125,8 +124,8 @@ class LayerNorm(Layer):
         dtype: Any = None,
     ) -> None:
         self.normalized_shape, self.eps = normalized_shape, eps
-        self.weight = parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
-        self.bias = parameter(init.zeros_(normalized_shape, dtype)) if elementwise_affine and bias else None
+        self.weight = Parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
+        self.bias = Parameter(init.zeros_(normalized_shape, dtype)) if elementwise_affine and bias else None
 
     def forward(self, input: Array) -> Array:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -144,7 +143,7 @@ class RMSNorm(Layer):
         dtype: Any = None,
     ) -> None:
         self.normalized_shape, self.eps = normalized_shape, eps
-        self.weight = parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
+        self.weight = Parameter(init.ones_(normalized_shape, dtype)) if elementwise_affine else None
 
     def forward(self, input: Array) -> Array:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -166,8 +165,8 @@ class GroupNorm(Layer):
         if num_channels % num_groups:
             raise MlaotError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.eps = num_groups, eps
-        self.weight = parameter(init.ones_(num_channels, dtype)) if affine else None
-        self.bias = parameter(init.zeros_(num_channels, dtype)) if affine and bias else None
+        self.weight = Parameter(init.ones_(num_channels, dtype)) if affine else None
+        self.bias = Parameter(init.zeros_(num_channels, dtype)) if affine and bias else None
 
     def forward(self, input: Array) -> Array:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -13,19 +13,13 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array
 from mlaot.nn.init import float_dtype
-from mlaot.nn.module import Layer
+from mlaot.nn.module import Layer, Parameter
 
-__all__ = ["Embedding", "Linear", "PReLU"]
-
-
-def parameter(array: Any) -> Parameter:
-    """Return a parameter that gets its name from the attribute that holds it."""
-    return Parameter(None, array)
+__all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Linear", "PReLU"]
 
 
 def weight_and_bias(
@@ -34,8 +28,8 @@ def weight_and_bias(
     """Draw uniformly within ``1 / sqrt(inputs)``, as PyTorch does for linear and convolution layers."""
     source = init.generator(rng)
     bound = 1.0 / math.sqrt(init.fans(shape)[0])
-    weight = parameter(init.uniform_(shape, -bound, bound, source, dtype))
-    return weight, None if outputs is None else parameter(init.uniform_(outputs, -bound, bound, source, dtype))
+    weight = Parameter(init.uniform_(shape, -bound, bound, source, dtype))
+    return weight, None if outputs is None else Parameter(init.uniform_(outputs, -bound, bound, source, dtype))
 
 
 class Linear(Layer):
@@ -50,6 +44,28 @@ class Linear(Layer):
 
     def forward(self, input: Array) -> Array:
         return F.linear(input, self.weight, self.bias)
+
+
+class Bilinear(Layer):
+    """``x1^T w x2 + b`` for each output."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        source, bound = init.generator(rng), 1.0 / math.sqrt(in1_features)
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(init.uniform_(shape, -bound, bound, source, dtype))
+        self.bias = Parameter(init.uniform_(out_features, -bound, bound, source, dtype)) if bias else None
+
+    def forward(self, input1: Array, input2: Array) -> Array:
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
 
 class Embedding(Layer):
@@ -72,17 +88,47 @@ class Embedding(Layer):
         table = init.normal_((num_embeddings, embedding_dim), rng=rng, dtype=dtype)
         if padding_idx is not None:
             table[padding_idx] = 0
-        self.padding_idx, self.weight = padding_idx, parameter(table)
+        self.padding_idx, self.weight = padding_idx, Parameter(table)
 
     def forward(self, input: Array) -> Array:
         return F.embedding(input, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Layer):
+    """Rows of a table, looked up by number and reduced in bags: see ``functional.embedding_bag``."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        *,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        dtype: Any = None,
+        rng: init.Random = None,
+    ) -> None:
+        table = Embedding(num_embeddings, embedding_dim, padding_idx, dtype=dtype, rng=rng)
+        self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
+        self.weight = table.weight
+
+    def forward(self, input: Array, offsets: Array | None = None, per_sample_weights: Array | None = None) -> Array:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
 
 
 class PReLU(Layer):
     """``x``, or ``weight * x`` where negative: one slope, or one a channel."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = None) -> None:
-        self.weight = parameter(np.full(num_parameters, init, float_dtype(dtype)))
+        self.weight = Parameter(np.full(num_parameters, init, float_dtype(dtype)))
 
     def forward(self, input: Array) -> Array:
         return F.prelu(input, self.weight)

@@ -15,12 +15,10 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import sigmoid
 from mlaot.frontend.trace.control import scan
-from mlaot.frontend.trace.tensor import Parameter
 from mlaot.nn import functional as F
 from mlaot.nn import init
 from mlaot.nn.arguments import Array, check_choice
-from mlaot.nn.module import Layer
-from mlaot.nn.parametric import parameter
+from mlaot.nn.module import Layer, Parameter
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -69,7 +67,7 @@ class _Cell(Layer):
         source, bound, rows = init.generator(rng), 1.0 / math.sqrt(hidden_size), self.gates * hidden_size
 
         def uniform(*shape: int) -> Parameter:
-            return parameter(init.uniform_(shape, -bound, bound, source, dtype))
+            return Parameter(init.uniform_(shape, -bound, bound, source, dtype))
 
         self.weight_ih, self.weight_hh = uniform(rows, input_size), uniform(rows, hidden_size)
         self.bias_ih = uniform(rows) if bias else None
@@ -143,7 +141,7 @@ class _Recurrent(Layer):
         self.directions = ("", "_reverse") if bidirectional else ("",)
         source, bound = init.generator(rng), 1.0 / math.sqrt(hidden_size)
         for name, shape in self._shapes(bias).items():
-            setattr(self, name, parameter(init.uniform_(shape, -bound, bound, source, dtype)))
+            setattr(self, name, Parameter(init.uniform_(shape, -bound, bound, source, dtype)))
 
     def forward(self, input: Array, hx: Array | None = None) -> tuple[Array, Array]:
         output, (state,) = self._run(input, None if hx is None else (hx,))

@@ -8,17 +8,19 @@ parameters, state = optimizer.update(parameters, gradients, state, lr)
 
 from typing import Any
 
-from mlaot.nn.arguments import absent
-from mlaot.optim import base, optimizers, schedules
+from mlaot.nn.absent import absent
+from mlaot.optim import adaptive, base, lr_scheduler, optimizers, schedules
+from mlaot.optim.adaptive import *
 from mlaot.optim.base import *
 from mlaot.optim.optimizers import *
 from mlaot.optim.schedules import *
 
-__all__: list[str] = []
+__all__ = ["lr_scheduler"]
+__all__ += adaptive.__all__
 __all__ += base.__all__
 __all__ += optimizers.__all__
 __all__ += schedules.__all__
 
 
 def __getattr__(name: str) -> Any:
-    absent(__name__, name, __all__, {"mlaot.optim": __all__})
+    absent(__name__, name, __all__, {"mlaot.optim.lr_scheduler": lr_scheduler.__all__, "mlaot.optim": __all__})

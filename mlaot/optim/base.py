@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 from functools import wraps
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -26,7 +26,10 @@ from mlaot.optim.schedules import Array, Schedule
 __all__ = ["Optimizer", "clip_grad_norm", "clip_grad_value"]
 
 Arrays = Mapping[str, Array]
-POSITIVE = ("lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value")
+Pattern = str | Parameter  # a name or a pattern of names, or a parameter that has no name yet
+POSITIVE = {"lr", "eps", "momentum", "weight_decay", "lr_decay", "alpha", "initial_accumulator_value"}
+POSITIVE |= {"rho", "lambd", "t0", "momentum_decay"}
+PAIRS = {"betas", "etas", "step_sizes"}
 
 
 class Shared(TypedDict, total=False):
@@ -48,7 +51,10 @@ class Shared(TypedDict, total=False):
 class Optimizer:
     """Base class: subclasses say which state arrays they need, and how to update one parameter."""
 
-    slots: tuple[str, ...] = ()
+    slots: ClassVar[tuple[str, ...]] = ()
+    numbers: ClassVar[tuple[str, ...]] = ()  # the slots that are one number, whatever the parameter's shape
+    uses_step: ClassVar[bool] = False  # whether an update depends on the number of those before
+    chosen: tuple[Pattern, ...] | None = None  # the parameters that it was given: all others stay as they are
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls):
@@ -66,6 +72,7 @@ class Optimizer:
         clip_grad_value: float | None = None,
     ) -> None:
         self.lr, self.options, self.schedule = lr, _numbers(options), schedule
+        self.first_lr = lr  # which those of groups are relative to
         self.clip_grad_norm, self.clip_grad_value, self.maximize = clip_grad_norm, clip_grad_value, maximize
         self._check_shared(groups)
         self.groups = [self._group(group) for group in groups or ()]
@@ -76,23 +83,47 @@ class Optimizer:
         """Return this optimizer with those of its groups alone that name one of these parameters."""
         result, groups = copy(self), []
         for patterns, own in self.groups:
-            if kept := tuple(p for p in patterns if any(fnmatchcase(name, p) for name in parameters)):
+            if kept := tuple(p for p in patterns if any(_fits(p, name) for name in parameters)):
                 groups.append((kept, own))
         result.groups = groups
         return result
 
+    def named(self, parameters: Mapping[str, Any]) -> Optimizer:
+        """Return this optimizer with the names that these parameters have in place of those it was given itself.
+
+        Those that want no gradient are left out.
+        """
+        names = {id(parameter): _literal(name) for name, parameter in parameters.items()}
+
+        def names_of(patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+            wanted = (p for p in patterns if isinstance(p, str) or p.requires_grad)
+            return tuple(names.get(id(pattern), pattern) for pattern in wanted)
+
+        result = copy(self)
+        result.groups = [(names_of(patterns), own) for patterns, own in self.groups]
+        result.chosen = None if self.chosen is None else names_of(self.chosen)
+        return result
+
+    def trains(self, name: str) -> bool:
+        """Tell whether a parameter is among those that it was given; without any, it trains all."""
+        return self.chosen is None or any(_fits(pattern, name) for pattern in self.chosen)
+
     def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the state before the first step."""
-        for patterns, _ in self.groups:
+        """Return the state before the first step; parameters that it was given as such get their names here."""
+        found = self.named(parameters)
+        self.groups, self.chosen = found.groups, found.chosen
+        for patterns in (*[patterns for patterns, _ in self.groups], self.chosen or ()):
             for pattern in patterns:
-                if not any(fnmatchcase(name, pattern) for name in parameters):
+                if not any(_fits(pattern, name) for name in parameters):
                     raise MlaotError(f"optimizer: no parameter is called {pattern!r}; there are {sorted(parameters)}")
+        parameters = {name: parameter for name, parameter in parameters.items() if self.trains(name)}
         state: dict[str, np.ndarray[Any, Any]] = {}
         for name, parameter in parameters.items():
             options = self.options_of(name)
             for slot in self.slots_of(options):
                 start = np.asarray(parameter)
-                state[f"{slot}.{name}"] = np.full(start.shape, self.start(slot, options), start.dtype)
+                shape = () if slot in self.numbers else start.shape
+                state[f"{slot}.{name}"] = np.full(shape, self.start(slot, options), start.dtype)
         if self.counts_steps:
             state["step"] = np.array(0, np.int64)
         return state
@@ -101,7 +132,8 @@ class Optimizer:
         self, parameters: Arrays, gradients: Arrays, state: Arrays, lr: Array | None = None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return new parameters and new state. A parameter without a gradient stays as it is."""
-        gradients = self._clipped({name: gradients[name] for name in parameters if name in gradients})
+        gradients = {name: gradients[name] for name in parameters if name in gradients and self.trains(name)}
+        gradients = self._clipped(gradients)
         rate = self.lr if lr is None else lr
         step = state["step"] if self.counts_steps else None
         if self.schedule is not None:
@@ -109,7 +141,7 @@ class Optimizer:
         updated, kept = dict(parameters), dict(state)
         for name, gradient in gradients.items():
             options = self.options_of(name)
-            own_rate = rate * (options["lr"] / self.lr) if "lr" in options else rate
+            own_rate = rate * (options["lr"] / self.first_lr) if "lr" in options else rate
             slots = {slot: state[f"{slot}.{name}"] for slot in self.slots_of(options)}
             x, descent = parameters[name], -gradient if self.maximize else gradient
             with part(f"{name}.update"):
@@ -122,25 +154,28 @@ class Optimizer:
     @property
     def counts_steps(self) -> bool:
         """Whether the state has the number of updates done: where something depends on it."""
-        return self.schedule is not None
+        return self.uses_step or self.schedule is not None
 
     def options_of(self, name: str) -> dict[str, Any]:
         """Return the options for one parameter; "lr" is among them where its group has its own rate."""
         for patterns, group in self.groups:
-            if any(fnmatchcase(name, pattern) for pattern in patterns):
+            if any(_fits(pattern, name) for pattern in patterns):
                 return {**self.options, **group}
         return self.options
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Refuse options that make no sense."""
         for name, value in options.items():
-            if name != "betas" and not isinstance(value, int | float):
+            if name not in PAIRS and not isinstance(value, int | float):
                 raise MlaotError(f"{type(self).__name__}: expected a number for {name}, got {shown(value)}")
             if name in POSITIVE and not value >= 0:
                 raise MlaotError(f"{type(self).__name__}: expected {name} of at least 0, got {shown(value)}")
+        for name in PAIRS & options.keys():
+            pair = options[name]
+            if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, int | float) for v in pair)):
+                raise MlaotError(f"{type(self).__name__}: expected two numbers for {name}, got {shown(pair)}")
         betas = options.get("betas", (0, 0))
-        pair = isinstance(betas, tuple) and len(betas) == 2 and all(isinstance(beta, int | float) for beta in betas)
-        if not pair or not all(0 <= beta < 1 for beta in betas):
+        if not all(0 <= beta < 1 for beta in betas):
             raise MlaotError(f"{type(self).__name__}: expected two betas from 0 to below 1, got {shown(betas)}")
 
     def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -172,7 +207,7 @@ class Optimizer:
         if groups is not None and not listed:
             raise MlaotError(f"{name}: expected a list of dicts, each with 'params', as groups, got {shown(groups)}")
 
-    def _group(self, group: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    def _group(self, group: Mapping[str, Any]) -> tuple[tuple[Pattern, ...], dict[str, Any]]:
         options = _numbers({key: value for key, value in group.items() if key != "params"})
         unknown = sorted(set(options) - {*self.options, "lr"})
         if unknown or "params" not in group:
@@ -197,27 +232,56 @@ class Optimizer:
 
 
 def _checked(init: Callable[..., None]) -> Callable[..., None]:
-    """Return an optimizer's ``__init__`` that names a wrong argument, and takes NumPy's numbers for Python's."""
+    """Return an optimizer's ``__init__`` that names a wrong argument, and takes NumPy's numbers for Python's.
+
+    Its first argument may be the parameters to train, or a list of groups of them, as in PyTorch.
+    """
     signature = inspect.signature(init)
 
     @wraps(init)
     def checked(self: Optimizer, *args: Any, **options: Any) -> None:
-        name = type(self).__name__
-        if "params" in options or (args and not isinstance(number_of(args[0]), int | float)):
-            raise MlaotError(
-                f"{name}: an optimizer is not given the parameters, it updates those of the model: {name}(lr=1e-3)"
-            )
+        name, params = type(self).__name__, options.pop("params", None)
+        if params is None and args and not isinstance(number_of(args[0]), int | float):
+            params, *args = args  # type: ignore[assignment]
+        chosen, groups = _given(name, params)
+        if groups:
+            options["groups"] = [*groups, *(options.get("groups") or ())]
         binding = bound(name, signature, (self, *args), options, tuple(Shared.__annotations__))
         init(*map(number_of, binding.args), **{key: number_of(value) for key, value in binding.kwargs.items()})
+        self.chosen = chosen
 
     return checked
+
+
+def _given(name: str, params: Any) -> tuple[tuple[Pattern, ...] | None, list[Mapping[str, Any]]]:
+    """Return the parameters that an optimizer is to train, all where None, and the groups with options of their own."""
+    if params is None:
+        return None, []
+    listed = list(params) if np.iterable(params) and not isinstance(params, str | Parameter) else []
+    groups: list[Mapping[str, Any]] = []
+    chosen: list[Pattern] = []
+    for item in listed:
+        if isinstance(item, Mapping) and "params" in item:
+            own = item["params"]
+            own = [own] if isinstance(own, str | Parameter) or not np.iterable(own) else list(own)
+            groups += [{**item, "params": own}] if len(item) > 1 else []
+            chosen += map(_pattern, own)
+        else:
+            chosen.append(_pattern(item[1] if isinstance(item, tuple) and len(item) == 2 else item))
+    if not chosen:
+        raise MlaotError(
+            f"{name}: expected the parameters to train, such as net.parameters(), got {shown(params)}; "
+            f"without them it trains all of the model: {name}(lr=1e-3)"
+        )
+    return tuple(chosen), groups
 
 
 def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with NumPy's numbers as Python's."""
     pairs = {key: number_of(value) for key, value in options.items()}
-    if isinstance(betas := pairs.get("betas"), list | tuple | np.ndarray):
-        pairs["betas"] = tuple(map(number_of, betas))
+    for key in PAIRS & pairs.keys():
+        if isinstance(pair := pairs[key], list | tuple | np.ndarray):
+            pairs[key] = tuple(map(number_of, pair))
     return pairs
 
 
@@ -245,14 +309,32 @@ def scalar(value: Array, like: Array) -> Array:
     return value.astype(like.dtype) if hasattr(value, "astype") else value
 
 
-def _pattern(parameter: Any) -> str:
-    """Return a name or pattern; brackets of a parameter's own name stand for themselves."""
-    if isinstance(parameter, str):
-        return parameter
-    if not isinstance(parameter, Parameter) or parameter.name is None:
-        got = shown(parameter)
-        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters that have a name, got {got}")
-    return parameter.name.replace("[", "[[]")
+def decayed(gradient: Array, x: Array, weight_decay: float) -> Array:
+    """Add weight decay to a gradient."""
+    return gradient + x * weight_decay if weight_decay else gradient
+
+
+def mixed(old: Array, new: Array, keep: float) -> Array:
+    """Return a running mean that keeps the share ``keep`` of its old value."""
+    return old * keep + new * (1.0 - keep)
+
+
+def _pattern(parameter: Any) -> Pattern:
+    """Return a name or pattern, or a parameter that has no name of its own."""
+    if isinstance(parameter, Parameter):
+        return parameter if parameter.name is None else _literal(parameter.name)
+    if not isinstance(parameter, str):
+        raise MlaotError(f"optimizer: 'params' are names, patterns, or parameters, got {shown(parameter)}")
+    return parameter
+
+
+def _literal(name: str) -> str:
+    """Return a pattern of one name, whose brackets stand for themselves."""
+    return name.replace("[", "[[]")
+
+
+def _fits(pattern: Pattern, name: str) -> bool:
+    return isinstance(pattern, str) and fnmatchcase(name, pattern)
 
 
 def _reduced(function: Callable[[Array, Array], Array], values: Sequence[Array]) -> Array:

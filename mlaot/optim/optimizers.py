@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.optim.base import Optimizer, Shared, scalar
+from mlaot.optim.base import Optimizer, Shared, decayed, mixed, scalar
 from mlaot.optim.schedules import Array, as_float
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
@@ -45,7 +45,7 @@ class SGD(Optimizer):
     def apply(
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
-        gradient = _decayed(gradient, x, options["weight_decay"])
+        gradient = decayed(gradient, x, options["weight_decay"])
         momentum = options["momentum"]
         if momentum:
             previous = slots["momentum_buffer"] * momentum
@@ -61,6 +61,7 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015); ``weight_decay`` is added to the gradient."""
 
     decoupled = False
+    uses_step = True
 
     def __init__(
         self,
@@ -74,10 +75,6 @@ class Adam(Optimizer):
         options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
         super().__init__(lr, options, **shared)
 
-    @property
-    def counts_steps(self) -> bool:
-        return True
-
     def slots_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if options["amsgrad"] else []))
 
@@ -88,9 +85,9 @@ class Adam(Optimizer):
         if self.decoupled:
             x = x * scalar(1.0 - rate * options["weight_decay"], x) if options["weight_decay"] else x
         else:
-            gradient = _decayed(gradient, x, options["weight_decay"])
-        mean = _mixed(slots["exp_avg"], gradient, beta1)
-        square = _mixed(slots["exp_avg_sq"], gradient * gradient, beta2)
+            gradient = decayed(gradient, x, options["weight_decay"])
+        mean = mixed(slots["exp_avg"], gradient, beta1)
+        square = mixed(slots["exp_avg_sq"], gradient * gradient, beta2)
         kept = {"exp_avg": mean, "exp_avg_sq": square}
         if options["amsgrad"]:
             kept["max_exp_avg_sq"] = square = np.maximum(slots["max_exp_avg_sq"], square)
@@ -140,11 +137,11 @@ class RMSprop(Optimizer):
     def apply(
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
-        gradient = _decayed(gradient, x, options["weight_decay"])
-        square = _mixed(slots["square_avg"], gradient * gradient, options["alpha"])
+        gradient = decayed(gradient, x, options["weight_decay"])
+        square = mixed(slots["square_avg"], gradient * gradient, options["alpha"])
         kept = {"square_avg": square}
         if options["centered"]:
-            kept["grad_avg"] = mean = _mixed(slots["grad_avg"], gradient, options["alpha"])
+            kept["grad_avg"] = mean = mixed(slots["grad_avg"], gradient, options["alpha"])
             square = square - mean * mean
         descent = gradient / (np.sqrt(square) + options["eps"])
         if options["momentum"]:
@@ -185,7 +182,7 @@ class Adagrad(Optimizer):
     def apply(
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
-        gradient = _decayed(gradient, x, options["weight_decay"])
+        gradient = decayed(gradient, x, options["weight_decay"])
         total = slots["sum"] + gradient * gradient
         if options["lr_decay"]:
             rate = rate / (1.0 + as_float(step) * options["lr_decay"])
@@ -211,15 +208,5 @@ class Lion(Optimizer):
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
         beta1, beta2 = options["betas"]
-        direction = _decayed(np.sign(_mixed(slots["exp_avg"], gradient, beta1)), x, options["weight_decay"])
-        return x - direction * scalar(rate, x), {"exp_avg": _mixed(slots["exp_avg"], gradient, beta2)}
-
-
-def _decayed(gradient: Array, x: Array, weight_decay: float) -> Array:
-    """Add weight decay to a gradient."""
-    return gradient + x * weight_decay if weight_decay else gradient
-
-
-def _mixed(old: Array, new: Array, keep: float) -> Array:
-    """Return a running mean that keeps the share ``keep`` of its old value."""
-    return old * keep + new * (1.0 - keep)
+        direction = decayed(np.sign(mixed(slots["exp_avg"], gradient, beta1)), x, options["weight_decay"])
+        return x - direction * scalar(rate, x), {"exp_avg": mixed(slots["exp_avg"], gradient, beta2)}

@@ -16,8 +16,17 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.nn.arguments import check_choice
 
-__all__ = ["chained_lr", "constant_lr", "cosine_annealing_lr", "cosine_annealing_warm_restarts_lr", "exponential_lr"]
-__all__ += ["linear_lr", "multistep_lr", "one_cycle_lr", "polynomial_lr", "sequential_lr", "step_lr"]
+__all__ = ["chained_lr", "constant_lr", "cosine_annealing_lr", "cosine_annealing_warm_restarts_lr", "cyclic_lr"]
+__all__ += [
+    "exponential_lr",
+    "lambda_lr",
+    "linear_lr",
+    "multistep_lr",
+    "one_cycle_lr",
+    "polynomial_lr",
+    "sequential_lr",
+    "step_lr",
+]
 
 Array = Any  # a NumPy array, or a traced one
 Schedule = Callable[[Array], Array]
@@ -113,6 +122,37 @@ def one_cycle_lr(
         return rate
 
     return factor
+
+
+def cyclic_lr(
+    base_factor: float,
+    step_size_up: int = 2000,
+    step_size_down: int | None = None,
+    mode: str = "triangular",
+    gamma: float = 1.0,
+) -> Schedule:
+    """Go from ``base_factor`` up to 1 and back in cycles (Smith, 2017).
+
+    ``mode``: "triangular", "triangular2", whose heights are halved each cycle, or "exp_range", whose heights fall by
+    ``gamma`` each step. PyTorch's ``base_lr`` and ``max_lr`` are here ``base_factor * lr`` and ``lr``.
+    """
+    check_choice(mode, ("triangular", "triangular2", "exp_range"), "cyclic_lr: mode")
+    total = step_size_up + (step_size_up if step_size_down is None else step_size_down)
+    rise = step_size_up / total
+
+    def factor(step: Array) -> Array:
+        cycle = np.floor(as_float(step) / total)
+        place = as_float(step) / total - cycle
+        share = np.where(place <= rise, place / rise, (place - 1.0) / (rise - 1.0))
+        height = {"triangular2": 0.5**cycle, "exp_range": gamma ** as_float(step)}.get(mode, 1.0)
+        return base_factor + (1.0 - base_factor) * share * height
+
+    return factor
+
+
+def lambda_lr(lr_lambda: Schedule) -> Schedule:
+    """Give the factor that a function of the step gives: any such function is a schedule."""
+    return lambda step: lr_lambda(step)
 
 
 def sequential_lr(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:

@@ -117,7 +117,7 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
     try:
         width = width_of(along)
         lanes = machine.bytes * 8 // width if width in (32, 64) else 1
-        body = vectorize(innermost, along.var.name, lanes)
+        body = vectorize(innermost, along.var.name, lanes, width=width)
     except CannotVectorizeError:
         return None
     if lanes == 1 or not _is_light(body, lanes):
@@ -182,7 +182,7 @@ def _in_squares(squares: _Squares, is_shared: bool) -> Body:
     outer, along, rows, lanes = squares.chain[0], squares.along, squares.rows, squares.lanes
     name = along.var.name
     square = _around(squares.inside, _square(squares))
-    short = vectorize(squares.chain[-1].body, name, lanes, along.high - Index(dim(name)))
+    short = vectorize(squares.chain[-1].body, name, lanes, along.high - Index(dim(name)), width=width_of(along))
     is_inner_shared = is_shared or any(s.parallel for s in (outer, *squares.between))
     if squares.inner is along:
         row = substitute_body(short, {rows.var.name: Index(dim(rows.var.name) + dim(ROW))})

@@ -318,7 +318,14 @@ def functions_part() -> Iterator[str]:
     yield listed("mlaot.", mlaot_functions())
     yield "### NumPy and SciPy\n"
     yield table(("what", "names"), numpy_rows())
-    for name in ("mlaot.random", "mlaot.nn", "mlaot.nn.functional", "mlaot.nn.init", "mlaot.optim"):
+    for name in (
+        "mlaot.random",
+        "mlaot.nn",
+        "mlaot.nn.functional",
+        "mlaot.nn.init",
+        "mlaot.optim",
+        "mlaot.optim.lr_scheduler",
+    ):
         module = importlib.import_module(name) if name != "mlaot.random" else mlaot.random
         yield f"### {name}\n"
         yield f"{first_sentence(module.__doc__)}.\n"

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.signal
 import scipy.special
+import scipy.stats
 
 import mlaot
 from mlaot import MlaotError
@@ -27,8 +29,8 @@ INDEX = (
     "a window of fixed size is x[i + np.arange(size)]"
 )
 NUMBERS = (
-    "needs the numbers of Tensor(f32[8]), which are not known while tracing; a list of traced arrays becomes one by "
-    "np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
+    "needs the numbers of Tensor(f32[8]), which are not known while tracing; x.astype(dtype) casts, a list of traced "
+    "arrays becomes one by np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
 )
 
 
@@ -69,16 +71,31 @@ CASES: dict[str, tuple[Case, str]] = {
         "x[...]: a slice with a traced bound: its size is not known; a window of fixed size is "
         "x[start + np.arange(size)]",
     ),
-    "unknown": (np.fft.fft, "np.fft.fft cannot be traced: mlaot has no rule for it"),
-    "unknown ufunc": (np.spacing, "np.spacing cannot be traced: mlaot has no rule for it"),
-    "unknown special": (scipy.special.gammaln, "scipy.special.gammaln cannot be traced: mlaot has no rule for it"),
+    "unknown": (np.roots, "np.roots cannot be traced: mlaot has no rule for it"),
+    "unknown ufunc": (lambda x: np.gcd(x.astype(int), 2), "np.gcd cannot be traced: mlaot has no rule for it"),
+    "unknown special": (scipy.special.j0, "scipy.special.j0 cannot be traced: mlaot has no rule for it"),
+    "fft": (
+        np.fft.rfft,
+        "np.fft.rfft cannot be traced: models have no FFT; it is the product with the constant matrices "
+        "np.fft.fft(np.eye(n)).real and .imag",
+    ),
+    "vectorize": (lambda x: np.vectorize(abs)(x), "numpy.vectorize.__call__ cannot be traced: use mlaot.vmap"),
+    "filter": (lambda x: scipy.signal.lfilter([1], [1, 0.5], x), "scipy.lfilter cannot be traced: use mlaot.scan"),
+    "distribution": (
+        lambda x: scipy.stats.expon.cdf(x),
+        "scipy.stats.expon.cdf cannot be traced, only that of norm; write it with scipy.special's functions",
+    ),
     "sign of a logarithm": (
         lambda x: scipy.special.logsumexp(x, return_sign=True),
         "scipy.special.logsumexp with return_sign= cannot be traced",
     ),
-    "bool result": (
-        lambda x: np.allclose(x, 1),
-        "np.allclose cannot be traced: its result is a Python bool; use np.isclose(a, b).all()",
+    "where of an extreme": (
+        lambda x: np.max(x, where=x > 0),
+        "max with where= needs initial=, the result where nothing is chosen",
+    ),
+    "where of a ufunc": (
+        lambda x: np.sqrt(x, where=x > 0),
+        "np.sqrt with where=: it cannot be traced; use mlaot.where",
     ),
     "assignment": (assigned, f"x[...] = value: {IN_PLACE}"),
     "out": (lambda x: np.add(x, 1, out=x), f"np.add with out=: {IN_PLACE}"),
@@ -94,7 +111,10 @@ CASES: dict[str, tuple[Case, str]] = {
         "put_along_axis writes in place, which cannot be traced; use x = mlaot.put_along_axis(x, ...)",
     ),
     "where=": (lambda x: np.add(x, 1, where=x > 0), "np.add with where=: it cannot be traced; use mlaot.where"),
-    "at": (lambda x: np.add.at(x, 0, 1), "np.add.at cannot be traced: mlaot has no rule for it"),
+    "at": (
+        lambda x: np.add.at(x, 0, 1),
+        "np.add.at cannot be traced: it writes in place; use x = x.at[index].add(values), or set, max, min",
+    ),
     "array": (np.asarray, f"np.array or np.asarray {NUMBERS}"),
     "tolist": (lambda x: x.tolist(), f"x.tolist() of f32[8]: {UNKNOWN}; compute with the array itself"),
     "matmul": (lambda x: W @ x, "matmul needs (m,k) and (k,n), got f32[8,5] and f32[8]"),

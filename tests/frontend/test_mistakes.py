@@ -48,8 +48,8 @@ FLOAT = (
     f"{UNKNOWN}; compute with the array itself: instead of math.exp(x) use np.exp(x), instead of `a[i] = x` np.stack"
 )
 NUMBERS = (
-    "needs the numbers of Tensor(f32[]), which are not known while tracing; a list of traced arrays becomes one by "
-    "np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
+    "needs the numbers of Tensor(f32[]), which are not known while tracing; x.astype(dtype) casts, a list of traced "
+    "arrays becomes one by np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
 )
 OUTSIDE = "a traced array is used outside of the function that it was traced in: f32[8]; return it from there"
 ANNOTATION = "expected an annotation such as mlaot.f32[64], got"
@@ -214,7 +214,8 @@ MISTAKES = {
     # Functions of NumPy
     "unknown function": (
         model("return np.linalg.inv(x)", "x: mlaot.f32[3, 3]"),
-        "model.py:7: np.linalg.inv cannot be traced: mlaot has no rule for it",
+        "model.py:7: np.linalg.inv cannot be traced: models have no decompositions and no solvers; compute it with "
+        "NumPy where the matrix is constant, or pass it in",
     ),
     "misspelt": (
         model("return mlaot.sofmax(x)"),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.numpy.scipy_special import STANDING_IN, traceable
+from mlaot.frontend.numpy.scipy_functions import STANDING_IN, traceable
 from mlaot.frontend.numpy.ufuncs import METHODS, UFUNCS
 from mlaot.frontend.trace import protocols, tree
 from mlaot.ir.types import BY_NUMPY, Type

@@ -67,6 +67,12 @@ class Of:
                 return np.where(x < 0, 0.0, 1.0)
             case "ignored":  # classes, some of them -100
                 return np.where(x > 1, -100, (words(self.shape, seed) % np.uint64(self.limit)).astype(np.int64))
+            case "starts":  # where bags begin, or end: from 0 to the limit
+                inner = np.sort(words(self.shape, seed) % np.uint64(self.limit + 1)).astype(np.int64)
+                return np.concatenate([[0], inner[1:-1], [self.limit]])
+            case "labels":  # classes, each once, up to a -1
+                order = np.argsort(words(self.shape, seed), axis=-1)
+                return np.where(np.arange(self.shape[-1]) == 1 + seed % (self.limit - 1), -1, order)
             case "infinite":
                 return np.where(x > 1, -np.inf, x)
             case "mask":
@@ -458,8 +464,9 @@ def make_constant(layer: Any) -> None:
     for name, value in vars(layer).items():
         if hasattr(value, "array"):  # a parameter or a buffer, of which an array that is assigned would be the value
             vars(layer)[name] = value.array
-        elif hasattr(value, "forward"):
-            make_constant(value)
+        for part in value if isinstance(value, list) else [value]:
+            if hasattr(part, "forward"):
+                make_constant(part)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -471,7 +478,8 @@ def leaves(value: Any) -> list[Any]:
 
 STEPS = 20
 SHAPES = {"w": (2, 3), "b": (3,)}
-OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+# Those that whole trainings are compared with, too (``tests/reference/curves.py``), and all.
+COMMON_OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {}),
     ("SGD", {"lr": 0.1, "weight_decay": 0.05}),
     ("SGD", {"lr": 0.1, "momentum": 0.9}),
@@ -495,6 +503,23 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.05}),
     ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3, "maximize": True}),
 ]
+OPTIMIZERS = [
+    *COMMON_OPTIMIZERS,
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.05}),
+    ("Adamax", {}),
+    ("Adamax", {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.05, "maximize": True}),
+    ("NAdam", {}),
+    ("NAdam", {"lr": 0.1, "betas": (0.8, 0.95), "momentum_decay": 0.1, "weight_decay": 0.05}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": True}),
+    ("RAdam", {}),
+    ("RAdam", {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.05}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.01, "alpha": 0.5, "t0": 5.0, "weight_decay": 0.05}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.1, "etas": (0.6, 1.3), "step_sizes": (1e-3, 0.5), "maximize": True}),
+]
 
 
 def optimizer_arrays(step: int) -> dict[str, Array]:
@@ -503,7 +528,13 @@ def optimizer_arrays(step: int) -> dict[str, Array]:
 
 
 RATES = 60
+
+
 # mlaot's function and its options; PyTorch's class and its options, for a rate of 0.5
+def inverse_root(step: Any) -> Any:
+    return 1.0 / (1.0 + step) ** 0.5
+
+
 SCHEDULES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("constant_lr", {}, "ConstantLR", {}),
     ("constant_lr", {"factor": 0.2, "total_iters": 9}, "ConstantLR", {"factor": 0.2, "total_iters": 9}),
@@ -543,4 +574,29 @@ SCHEDULES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "CosineAnnealingWarmRestarts",
         {"T_0": 2, "T_mult": 3},
     ),
+    ("lambda_lr", {"lr_lambda": inverse_root}, "LambdaLR", {"lr_lambda": inverse_root}),
+    ("cyclic_lr", {"base_factor": 0.2, "step_size_up": 4}, "CyclicLR", {"base_lr": 0.1, "step_size_up": 4}),
+    *[
+        (
+            "cyclic_lr",
+            {"base_factor": 0.2, "step_size_up": 4, "step_size_down": 7, "mode": mode, "gamma": 0.95},
+            "CyclicLR",
+            {"base_lr": 0.1, "step_size_up": 4, "step_size_down": 7, "mode": mode, "gamma": 0.95},
+        )
+        for mode in ("triangular2", "exp_range")
+    ],
 ]
+# Options of ReduceLROnPlateau.
+PLATEAUS: list[dict[str, Any]] = [
+    {"patience": 2},
+    {"mode": "max", "factor": 0.5, "patience": 1, "threshold": 0.2, "cooldown": 3, "min_lr": 0.03},
+    {"factor": 0.5, "patience": 0, "threshold": 0.5, "threshold_mode": "abs", "eps": 0.1},
+    {"mode": "max", "patience": 3, "threshold": 0.01, "threshold_mode": "abs"},
+]
+
+
+def measures() -> Array:
+    """What a training might measure: it falls, and stays for a while; once it is nan."""
+    found = np.floor(numbers((60,), 7)) + 20.0 / (1.0 + np.arange(60) // 4)
+    found[30] = np.nan
+    return found

@@ -139,7 +139,7 @@ class Special:
         if dtype != FLOATS[0] or self.training or self.formula or is_shared:
             return []
         floats = [i for i, x in enumerate(self.arrays(dtype)[0]) if isinstance(x, np.ndarray) and x.dtype == dtype]
-        return floats[:1] if self.function == "batch_norm" else floats
+        return floats[:1] if self.function in ("batch_norm", "soft_margin_loss", "SoftMarginLoss") else floats
 
 
 def cotangent(shape: tuple[int, ...], dtype: str) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mlaot
 from mlaot import MlaotError, nn, optim
 from mlaot.ir import Type
 from mlaot.ir.types import BY_NUMPY
@@ -22,7 +23,9 @@ from mlaot.nn.stateless import Function
 from mlaot.optim.base import Shared
 
 from ..frontend.tracing import graph_of, run
+from . import further_arguments
 from .cases import leaves, make_constant, numbers
+from .further_special import DRAWN
 from .special import FORMULAS
 
 Array = np.ndarray[Any, Any]
@@ -130,10 +133,11 @@ def windowed() -> Iterator[tuple[str, Options]]:
 
 
 FUNCTIONS |= dict(windowed())
+FUNCTIONS |= further_arguments.FUNCTIONS
 
 
 def test_every_argument_of_every_function_is_filled() -> None:
-    assert set(FUNCTIONS) == set(F.__all__)
+    assert set(FUNCTIONS) == set(F.__all__) - DRAWN
     for name, options in FUNCTIONS.items():
         assert set(options) == set(inspect.signature(getattr(F, name)).parameters), name
 
@@ -162,7 +166,7 @@ def test_forms(name: str, key: str) -> None:
     others = {k: v for k, v in options.items() if k not in arrays}
 
     def compare(found: Any) -> None:
-        sets_dtype = key == next(iter(options)) or (name, key) == ("embedding", "weight")
+        sets_dtype = key == next(iter(options)) or (name, key) in (("embedding", "weight"), ("embedding_bag", "weight"))
         assert sets_dtype or np.asarray(found).dtype == np.asarray(expected).dtype
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -183,7 +187,8 @@ def test_forms(name: str, key: str) -> None:
 
 REAL = [(n, k) for n, k in FILLED if isinstance(FUNCTIONS[n][k], float)]
 # Numbers that decide what is computed; each is refused in one line where it is traced.
-DECIDES = {"p", "label_smoothing", "beta", "delta", "scale_factor", "dropout_p"}
+DECIDES = {"lower", "upper", "p", "label_smoothing", "beta", "delta", "scale_factor", "dropout_p"}
+TAKES_PART = {("softplus", "beta"), ("local_response_norm", "beta")}
 
 
 @pytest.mark.parametrize(("name", "key"), REAL)
@@ -194,7 +199,7 @@ def test_traced_numbers(name: str, key: str) -> None:
     def call() -> Any:
         return run(lambda number: function(**options | {key: number}), np.float32(options[key]))
 
-    if key in DECIDES and (name, key) != ("softplus", "beta"):
+    if key in DECIDES and (name, key) not in TAKES_PART:
         with pytest.raises(MlaotError):
             call()
     else:
@@ -291,6 +296,7 @@ def layers() -> Iterator[tuple[str, tuple[Options, Options]]]:
 
 
 OWN |= dict(layers())
+OWN |= further_arguments.OWN
 SHARED = {"self", "dtype", "rng", "args", "options"}
 
 
@@ -358,6 +364,7 @@ OPTIMIZERS: dict[str, Options] = {
     "Adagrad": {"lr": 0.25, "lr_decay": 0.5, "weight_decay": 0.5, "initial_accumulator_value": 0.5, "eps": 0.5},
     "Lion": {"lr": 0.25, "betas": (0.5, 0.75), "weight_decay": 0.5},
 }
+OPTIMIZERS |= further_arguments.OPTIMIZERS
 OF_ALL: Options = {
     **{"maximize": True, "groups": ({"params": ["b"], "lr": 0.5},), "schedule": optim.linear_lr()},
     **{"clip_grad_norm": 2.0, "clip_grad_value": 0.75},
@@ -411,8 +418,7 @@ def test_options_without_a_meaning(name: str) -> None:
 
 # What is said of names that there are not.
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: optim.SGD(nn.Linear(2, 3).parameters(), lr=0.1), "SGD: an optimizer is not given the parameters"),
-    (lambda: optim.Adam(params=[], lr=0.1), "Adam: an optimizer is not given the parameters"),
+    (lambda: optim.Adam(params=[], lr=0.1), "Adam: expected the parameters to train"),
     (lambda: optim.Adam(learning_rate=0.1), "Adam has no argument 'learning_rate'; did you mean 'lr'"),
     (lambda: optim.Adam(1e-3, foreach=True), "Adam has no argument 'foreach'; it has lr, betas, eps"),
     (lambda: nn.ReLU(inplace=True), "ReLU has no argument 'inplace': nothing is changed in place here; leave it out"),
@@ -440,17 +446,25 @@ def test_mistakes(number: int) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "hint"),
     [
-        (nn, "TransformerEncoderLayer", "what is missing can be written in Python, as a Module or a function"),
+        (nn, "LazyConv2d", "give Conv2d the number of its inputs"),
+        (nn, "MaxUnpool2d", "the places of maxima are not kept; use Upsample or ConvTranspose2d"),
+        (nn, "NonsenseOfMine", "what is missing can be written in Python, as a Module or a function"),
         (nn, "Conv2D", "did you mean 'Conv2d'"),
-        (nn, "Parameter", "it is mlaot.Parameter"),
-        (nn, "Buffer", "it is mlaot.Buffer"),
+        (nn, "TransformerEncoderLayr", "did you mean 'TransformerEncoderLayer'"),
+        (nn, "kaiming_uniform_", "it is mlaot.nn.init.kaiming_uniform_"),
+        (mlaot, "Linear", "it is mlaot.nn.Linear"),
+        (mlaot, "SGD", "it is mlaot.optim.SGD"),
+        (mlaot, "cross_entropy", "it is mlaot.nn.functional.cross_entropy"),
+        (mlaot, "sofmax", "did you mean 'softmax'"),
         (nn, "one_hot", "it is mlaot.nn.functional.one_hot"),
         (nn.init, "kaiming_normal", "did you mean 'kaiming_normal_'"),
         (F, "foo", "what is missing can be written in Python"),
         (F, "cross_entrop", "did you mean 'cross_entropy'"),
-        (optim, "Adadelta", "what is missing can be written in Python"),
+        (optim, "LBFGS", "it evaluates the loss several times an update; use Adam"),
         (optim, "adam", "did you mean 'Adam'"),
-        (optim, "StepLR", "it is mlaot.optim.step_lr"),
+        (optim, "StepLR", "it is mlaot.optim.lr_scheduler.StepLR"),
+        (optim, "multiplicative_lr", "use lambda_lr with the product as a function of the step"),
+        (optim.lr_scheduler, "step_lr", "it is mlaot.optim.step_lr"),
     ],
 )
 def test_names_that_there_are_not(module: Any, name: str, hint: str) -> None:

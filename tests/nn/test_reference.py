@@ -18,7 +18,8 @@ from mlaot.ir import Graph, Type
 from mlaot.ir.types import BY_NUMPY, DType, bf16, f16, f32, f64
 from mlaot.nn import functional as F
 
-from .cases import FUNCTIONS, LAYERS, Case, LayerCase, filling, leaves
+from .cases import Case, LayerCase, filling, leaves
+from .further_cases import FUNCTIONS, LAYERS
 
 Array = np.ndarray[Any, Any]
 DATA = dict(np.load(Path(__file__).parents[1] / "reference" / "nn.npz"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..nn.cases import OPTIMIZERS, numbers, seed_of, words
+from ..nn.cases import COMMON_OPTIMIZERS, numbers, seed_of, words
 
 Array = np.ndarray[Any, Any]
 Batch = tuple[Array, Array]
@@ -25,7 +25,7 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("Lion", {"lr": 0.02, "betas": (0.8, 0.95), "weight_decay": 0.1}),
 ]
 DIVERGES = ("RMSprop", {"lr": 0.1, "momentum": 0.9})  # and so shows rounding
-MLP_OPTIMIZERS = [case for case in OPTIMIZERS if "maximize" not in case[1] and case != DIVERGES] + MORE
+MLP_OPTIMIZERS = [case for case in COMMON_OPTIMIZERS if "maximize" not in case[1] and case != DIVERGES] + MORE
 
 
 def weight(name: str, shape: tuple[int, ...]) -> Array:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tests.nn import cases, special  # noqa: E402
+from tests.nn import cases, further_cases, further_special, special  # noqa: E402
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -34,7 +34,7 @@ def tensor(value: Any) -> Any:
 
 def function_results() -> Arrays:
     found = {}
-    for case in cases.FUNCTIONS:
+    for case in further_cases.FUNCTIONS:
         inputs, extra = case.arrays()
         options = {**case.options, **{k: tensor(v) for k, v in extra.items()}}
         if case.function == "one_hot":
@@ -48,7 +48,7 @@ def function_results() -> Arrays:
 def layer_results() -> Arrays:
     """Outputs; the names of the state; and the running statistics after training."""
     found = {}
-    for case in cases.LAYERS:
+    for case in further_cases.LAYERS:
         made = getattr(nn, case.layer)(*case.args, **case.options)
         made.train(case.training)
         state = {k: tensor(cases.filling(k, tuple(v.shape))).to(v.dtype) for k, v in made.state_dict().items()}
@@ -82,12 +82,16 @@ def optimizer_results() -> Arrays:
     return found
 
 
+CYCLING = ("OneCycleLR", "CyclicLR")
+CYCLES = {"max_lr": 0.5, "cycle_momentum": False}
+
+
 def schedule_results() -> Arrays:
     """The rates of the first steps."""
     found = {}
     for number, (_, _, name, options) in enumerate(cases.SCHEDULES):
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-        given = {"max_lr": 0.5, "cycle_momentum": False, **options} if name == "OneCycleLR" else options
+        given = {**CYCLES, **options} if name in CYCLING else options
         schedule = getattr(torch.optim.lr_scheduler, name)(optimizer, **given)
         rates = []
         for _ in range(cases.RATES):
@@ -96,6 +100,19 @@ def schedule_results() -> Arrays:
             if len(rates) < cases.RATES:
                 schedule.step()
         found[f"schedule.{number}"] = np.array(rates)
+    return found
+
+
+def plateau_results() -> Arrays:
+    found = {}
+    for number, options in enumerate(cases.PLATEAUS):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+        rates = []
+        for measure in cases.measures():
+            schedule.step(measure)
+            rates.append(optimizer.param_groups[0]["lr"])
+        found[f"plateau.{number}"] = np.array(rates)
     return found
 
 
@@ -160,7 +177,7 @@ class BCELoss(nn.Module):
 def special_results() -> Arrays:
     """The outputs, as ``name.dtype:0`` and so on, and the gradients by the inputs, ``name.dtype:x0``."""
     found: Arrays = {}
-    for case in (*special.FUNCTIONS, *special.LAYERS):
+    for case in (*further_special.FUNCTIONS, *further_special.LAYERS):
         for dtype in case.dtypes:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -239,12 +256,15 @@ def late_rates() -> Arrays:
     found = {}
     for number, (_, _, name, options) in enumerate(cases.SCHEDULES):
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-        if name == "OneCycleLR":  # ends
+        if name in CYCLING:  # one ends, the other's numbers overflow
             continue
         schedule = getattr(torch.optim.lr_scheduler, name)(optimizer, **options)
         rates = []
         for step in special.LATE:
-            if name == "CosineAnnealingWarmRestarts":
+            if name == "LambdaLR":
+                schedule.last_epoch = step
+                rates.append(schedule.get_lr()[0])
+            elif name == "CosineAnnealingWarmRestarts":
                 schedule.step(step)
                 rates.append(schedule.get_last_lr()[0])
             else:
@@ -261,7 +281,8 @@ def main() -> None:
     np.savez_compressed(HERE / "special_optim.npz", **special_updates())
     version = {"torch": np.array(torch.__version__)}
     np.savez_compressed(HERE / "nn.npz", **(version | function_results() | layer_results() | gain_results()))
-    np.savez_compressed(HERE / "optim.npz", **(version | optimizer_results() | schedule_results() | clip_results()))
+    rates = schedule_results() | plateau_results()
+    np.savez_compressed(HERE / "optim.npz", **(version | optimizer_results() | rates | clip_results()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ parameters and traced arrays alike. Whatever NumPy has too is NumPy's own functi
 ``np.where``.
 """
 
-from mlaot.frontend.numpy import namespace, scipy_special
+from mlaot.frontend.numpy import namespace, scipy_functions
 from mlaot.frontend.numpy.activations import (
     erf,
     erfc,
@@ -50,7 +50,7 @@ __all__ = [
     "relu",
     "scan",
     "scatter",
-    "scipy_special",
+    "scipy_functions",
     "sigmoid",
     "silu",
     "softmax",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.numpy.gamma import i0 as bessel_i0
 from mlaot.frontend.trace.promotion import as_node, broadcast_node, broadcast_shape, cast, like, promote
 from mlaot.frontend.trace.protocols import implements
 from mlaot.frontend.trace.tensor import Tensor, as_tensor
-from mlaot.ir.types import boolean
+from mlaot.ir.types import boolean, f64
 from mlaot.ops import comparison as cmp
 
 
@@ -139,3 +141,71 @@ def isrealobj(x: Any) -> bool:
 @implements("real", "real_if_close")
 def real(val: Any, tol: float = 100) -> Any:
     return as_tensor(val)
+
+
+@implements("imag")
+def imag(val: Any) -> Any:
+    return np.zeros_like(as_tensor(val))
+
+
+@implements("angle")
+def angle(z: Any, deg: bool = False) -> Any:
+    """0, or half a turn where negative."""
+    turned = np.arctan2(0, as_tensor(z))
+    return turned * (180 / np.pi) if deg else turned
+
+
+@implements("i0")
+def i0(x: Any) -> Any:
+    node = as_node(x)
+    return Tensor(bessel_i0(node if node.type.dtype.kind == "f" else cast(node, f64)))
+
+
+@implements("allclose")
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    """A traced bool, where NumPy's is Python's."""
+    return np.all(isclose(a, b, rtol, atol, equal_nan))
+
+
+@implements("array_equal")
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """A traced bool, where NumPy's is Python's; False where shapes differ."""
+    x, y = (as_tensor(v) for v in (a1, a2))
+    return _all_equal(x, y, equal_nan) if x.shape == y.shape else as_tensor(False)
+
+
+@implements("array_equiv")
+def array_equiv(a1: Any, a2: Any) -> Any:
+    """A traced bool, where NumPy's is Python's; False where shapes cannot be broadcast to one."""
+    x, y = (as_tensor(v) for v in (a1, a2))
+    try:
+        broadcast_shape([x.shape, y.shape])
+    except MlaotError:
+        return as_tensor(False)
+    return _all_equal(x, y, False)
+
+
+def _all_equal(x: Any, y: Any, equal_nan: bool) -> Any:
+    same = x == y
+    return np.all(same | (np.isnan(x) & np.isnan(y)) if equal_nan else same)
+
+
+@implements("piecewise")
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """Each function is computed of all elements; the last whose condition holds counts."""
+    v = as_tensor(x)
+    is_one = not isinstance(condlist, list | tuple) or not (np.ndim(condlist[0]) or v.ndim == 0)
+    conditions = [as_tensor(c).astype(bool) for c in ([condlist] if is_one else condlist)]
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        raise MlaotError(
+            f"piecewise: {len(conditions)} conditions need as many functions, or one more, got {len(funclist)}"
+        )
+    default = funclist[len(conditions)] if len(funclist) > len(conditions) else 0
+    result = np.zeros_like(v)
+    untouched = as_tensor(True)
+    for condition in conditions:
+        untouched = untouched & ~condition
+    for condition, function in zip([*conditions, untouched], [*funclist[: len(conditions)], default], strict=True):
+        value = function(v, *args, **kw) if callable(function) else function
+        result = np.where(condition, Tensor(cast(as_node(value), v.node.type.dtype)), result)
+    return result

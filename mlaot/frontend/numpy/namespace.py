@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from mlaot.frontend.numpy import elementwise, padding, products, reductions, series, shaping
+from mlaot.frontend.numpy import (
+    applying,
+    elementwise,
+    histograms,
+    nan_reductions,
+    padding,
+    products,
+    reductions,
+    series,
+    shaping,
+)
 from mlaot.frontend.numpy.activations import (
     erf,
     erfc,
@@ -34,7 +44,8 @@ from mlaot.frontend.numpy.windows import fold, window
 from mlaot.frontend.trace.protocols import FUNCTIONS, NAMESPACE, Implementation, anything_traced, is_traced, plain, run
 from mlaot.ir.types import BY_NUMPY, bf16
 
-FAMILIES = (elementwise, padding, products, reductions, series, shaping)  # importing them fills ``FUNCTIONS``
+# Importing them fills ``FUNCTIONS``.
+FAMILIES = (applying, elementwise, histograms, nan_reductions, padding, products, reductions, series, shaping)
 
 
 def _special(name: str) -> Callable[..., Any]:
@@ -56,7 +67,7 @@ def _itself(value: Any) -> Any:
 
 # The ufuncs of scipy.special that can be traced; SciPy looks here for those of an array API namespace.
 SPECIAL = SimpleNamespace(
-    **{name: _special(name) for name in UFUNCS if not hasattr(np, name)}
+    **{name: _special(name) for name in UFUNCS if not isinstance(getattr(np, name, None), np.ufunc)}
     | {"erf": erf, "erfc": erfc, "erfinv": erfinv, "expit": sigmoid},
 )
 OWN: dict[str, Any] = {
@@ -85,7 +96,7 @@ OWN: dict[str, Any] = {
     "tree_ensemble": tree_ensemble,
     "window": window,
     "zeros": zeros,
-} | vars(SPECIAL)
+} | {name: function for name, function in vars(SPECIAL).items() if not hasattr(np, name)}
 CONSTANTS: dict[str, Any] = {
     "pi": np.pi,
     "e": np.e,

@@ -15,7 +15,6 @@ from mlaot.frontend.trace.promotion import (
     cast,
     dtype_of,
     full,
-    like,
     normal_axes,
     normal_axis,
 )
@@ -64,14 +63,18 @@ def mean_type(dtype: DType, wanted: Any) -> DType:
 
 
 @implements("sum")
-def sum_(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    x = as_node(a)
+def sum_(
+    a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    x = chosen(as_node(a), where, 0)
     return _accumulate(red.sum_, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
 @implements("prod")
-def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    x = as_node(a)
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    x = chosen(as_node(a), where, 1)
     return _accumulate(red.prod, cast(x, sum_type(x.type.dtype, dtype)), axis, keepdims, initial)
 
 
@@ -100,16 +103,20 @@ def join_initial(op: Op, result: Node, initial: Any) -> Node:
 
 
 @implements("max", "amax")
-def max_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    return _extreme(red.max_, as_node(a), axis, keepdims, initial)
+def max_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
+    return _extreme(red.max_, as_node(a), axis, keepdims, initial, where)
 
 
 @implements("min", "amin")
-def min_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None) -> Any:
-    return _extreme(red.min_, as_node(a), axis, keepdims, initial)
+def min_(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
+    return _extreme(red.min_, as_node(a), axis, keepdims, initial, where)
 
 
-def _extreme(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
+def _extreme(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any, where: Any) -> Tensor:
+    if where is not True:
+        if initial is None:
+            raise MlaotError(f"{op} with where= needs initial=, the result where nothing is chosen")
+        x = chosen(x, where, initial)
     if initial is None:
         if _is_empty(x, axis):
             raise MlaotError(f"{op} of {x.type} over axis {axis}: there are no elements; use initial=")
@@ -135,13 +142,13 @@ def ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 @implements("all")
-def all_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _quantified(red.min_, truth(as_node(a)), axis, keepdims)
+def all_(a: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> Any:
+    return _quantified(red.min_, chosen(truth(as_node(a)), where, True), axis, keepdims)
 
 
 @implements("any")
-def any_(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _quantified(red.max_, truth(as_node(a)), axis, keepdims)
+def any_(a: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> Any:
+    return _quantified(red.max_, chosen(truth(as_node(a)), where, False), axis, keepdims)
 
 
 def _quantified(op: Op, x: Node, axis: Any, keepdims: bool) -> Tensor:
@@ -161,13 +168,31 @@ def number(value: Dim, dtype: DType) -> Node:
     return as_node(value, dtype)
 
 
+def chosen(x: Node, where: Any, otherwise: Any) -> Node:
+    """The array with ``otherwise`` in place of what ``where=`` leaves out."""
+    if where is True:
+        return x
+    mask = as_node(np.not_equal(as_tensor(where), 0))
+    return cmp.where(
+        broadcast_node(mask, x.type.shape), x, broadcast_node(as_node(otherwise, x.type.dtype), x.type.shape)
+    )
+
+
+def chosen_count(x: Node, axis: Any, dtype: DType, keepdims: bool, where: Any) -> Node:
+    """How many elements a reduction takes together, as numbers: of those that ``where=`` chooses."""
+    if where is True:
+        return number(count(x, axis), dtype)
+    ones = broadcast_node(as_node(1, dtype), x.type.shape)
+    return reduce_over(red.sum_, chosen(ones, where, 0), axis, keepdims)
+
+
 @implements("mean")
-def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True) -> Any:
     x = as_node(a)
     kind = mean_type(x.type.dtype, dtype)
     wide = f32 if kind is f16 else kind
-    total = reduce_over(red.sum_, cast(x, wide), axis, keepdims)
-    return Tensor(cast(ew.div(*broadcast_together(total, number(count(x, axis), wide))), kind))
+    total = reduce_over(red.sum_, cast(chosen(x, where, 0), wide), axis, keepdims)
+    return Tensor(cast(ew.div(*broadcast_together(total, chosen_count(x, axis, wide, keepdims, where))), kind))
 
 
 @implements("var")
@@ -180,29 +205,31 @@ def var(
     correction: float = 0,
     keepdims: bool = False,
     mean: Any = None,
+    where: Any = True,
 ) -> Any:
     x = as_node(a)
     kind = mean_type(x.type.dtype, dtype)
     wide = f32 if kind is f16 else kind
     x = cast(x, wide)
-    size = count(x, axis)
+    size = count(x, axis) if where is True else None
     middle = as_node(mean, wide) if mean is not None else None
     if middle is None:
-        middle = ew.div(*broadcast_together(reduce_over(red.sum_, x, axis, True), number(size, wide)))
-    centered = ew.sub(x, broadcast_node(middle, x.type.shape))
+        parts = chosen_count(x, axis, wide, True, where)
+        middle = ew.div(*broadcast_together(reduce_over(red.sum_, chosen(x, where, 0), axis, True), parts))
+    centered = chosen(ew.sub(x, broadcast_node(middle, x.type.shape)), where, 0)
     total = reduce_over(red.sum_, ew.mul(centered, centered), axis, keepdims)
     # Divide by n - ddof, and by 0 where that is negative, as NumPy does.
     if isinstance(size, int):
         divisor = as_node(max(size - (ddof or correction), 0), wide)
     else:
-        rest = ew.sub(number(size, wide), as_node(ddof or correction, wide))
-        divisor = ew.maximum(rest, as_node(0, wide))
+        rest = Tensor(chosen_count(x, axis, wide, keepdims, where)) - (ddof or correction)
+        divisor = as_node(np.maximum(rest, 0))
     return Tensor(cast(ew.div(*broadcast_together(total, divisor)), kind))
 
 
 @implements("std")
-def std(a: Any, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
-    return np.sqrt(var(a, axis, dtype, **options))
+def std(a: Any, axis: Any = None, dtype: Any = None, *, where: Any = True, **options: Any) -> Any:
+    return np.sqrt(var(a, axis, dtype, where=where, **options))
 
 
 @implements("average")
@@ -296,52 +323,3 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
     for _ in range(n):
         x = np.not_equal(x[after], x[before]) if x.node.type.dtype is boolean else x[after] - x[before]
     return x
-
-
-# Without nan: the neutral element stands in its place.
-
-
-def _numbers(a: Any, value: float) -> tuple[Node, Node]:
-    """The array with ``value`` for nan, and whether an element is a number."""
-    x = as_node(a)
-    if x.type.dtype.kind != "f":
-        return x, like(cast(x, boolean), True)
-    missing = cmp.isnan(x)
-    return cmp.where(missing, like(x, value), x), bitwise.bitwise_not(missing)
-
-
-@implements("nansum")
-def nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    return sum_(Tensor(_numbers(a, 0)[0]), axis, dtype, keepdims=keepdims)
-
-
-@implements("nanprod")
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    return prod(Tensor(_numbers(a, 1)[0]), axis, dtype, keepdims=keepdims)
-
-
-@implements("nanmax")
-def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _nan_extreme(red.max_, a, axis, keepdims, -np.inf)
-
-
-@implements("nanmin")
-def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _nan_extreme(red.min_, a, axis, keepdims, np.inf)
-
-
-def _nan_extreme(op: Op, a: Any, axis: Any, keepdims: bool, worst: float) -> Any:
-    x, is_number = _numbers(a, worst)
-    best = reduce_over(op, x, axis, keepdims)
-    if x.type.dtype.kind != "f":
-        return Tensor(best)
-    any_number = reduce_over(red.max_, is_number, axis, keepdims)
-    return Tensor(cmp.where(any_number, best, like(best, np.nan)))
-
-
-@implements("nanmean")
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    x, is_number = _numbers(a, 0)
-    kind = mean_type(x.type.dtype, dtype)
-    total = reduce_over(red.sum_, cast(x, kind), axis, keepdims)
-    return Tensor(ew.div(total, reduce_over(red.sum_, cast(is_number, kind), axis, keepdims)))

@@ -83,6 +83,30 @@ def _overlapping(x: Any, y: Any, low: int, high: int) -> Any:
     return np.sum(np.where(inside, products, np.zeros((), numpy_dtype(products))), axis=-1)
 
 
+@implements("ediff1d")
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    x = np.ravel(as_tensor(ary))
+    ends = [[] if v is None else [np.ravel(as_tensor(v)).astype(x.dtype)] for v in (to_begin, to_end)]
+    return np.concatenate([*ends[0], x[1:] - x[:-1], *ends[1]])
+
+
+@implements("unwrap")
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+    """Whole periods are added where neighbors are more than half a period (or ``discont``) apart."""
+    x = as_tensor(p)
+    step = np.moveaxis(np.diff(x, axis=axis), axis, -1)
+    step = step.astype(np.result_type(step, period))
+    is_whole = step.dtype.kind in "iu"
+    half, rest = divmod(period, 2) if is_whole else (period / 2, 0)
+    wrapped = np.remainder(step + half, period) - half
+    if not rest:  # half a period up stays so
+        wrapped = np.where((wrapped == -half) & (step > 0), half, wrapped)
+    correction = np.where(np.abs(step) < (period / 2 if discont is None else discont), 0, wrapped - step)
+    v = np.moveaxis(x, axis, -1).astype(step.dtype)
+    moved = (v[..., 1:] + np.cumsum(correction, axis=-1)).astype(v.dtype)
+    return np.moveaxis(np.concatenate([v[..., :1], moved], axis=-1), -1, axis)
+
+
 @implements("trapezoid")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     values = np.moveaxis(as_tensor(y), axis, -1)

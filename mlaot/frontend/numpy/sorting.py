@@ -32,6 +32,18 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     return np.take_along_axis(as_tensor(Tensor(x)), as_tensor(Tensor(sorts.argsort(x, axis=at))), at)
 
 
+@implements("lexsort")
+def lexsort(keys: Any, axis: Any = -1) -> Any:
+    """The order by the last key, where that is equal by the one before it, and so on."""
+    order: Any = None
+    for key in (as_tensor(k) for k in (keys if isinstance(keys, list | tuple) else as_tensor(keys))):
+        if order is None:
+            order = argsort(key, axis)
+        else:
+            order = np.take_along_axis(order, argsort(np.take_along_axis(key, order, axis), axis), axis)
+    return order
+
+
 @implements("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
     """All in order, which a partition may be; only what is taken of it is sorted."""
@@ -63,9 +75,9 @@ def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bo
     x = as_node(a)
     if count(x, axis) == 0:
         return Tensor(full(reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
-    row, size = _row_over("median", x, axis)
+    row, size = row_over("median", x, axis)
     middle = mean(_sorted(row, (size - 1) // 2, size // 2 + 1), axis=-1)
-    return _axes_first(_keep_nan(row, middle), (), x, axis, keepdims)
+    return axes_first(_keep_nan(row, middle), (), x, axis, keepdims)
 
 
 @implements("percentile")
@@ -83,7 +95,7 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
         raise MlaotError(f"quantile: expected shares from 0 to 1, got {q!r}")
     x = as_node(a)
-    row, size = _row_over("quantile", x, axis)
+    row, size = row_over("quantile", x, axis)
     places = np.asarray(q) * (size - 1)
     low = np.clip(np.floor(places), 0, size - 1).astype(np.int64)
     share: Any = places - low
@@ -93,13 +105,13 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     ordered = _sorted(row, first, int(high.max(initial=first)) + 1)
     low, high = low - first, high - first
     if places.dtype.kind in "iu":  # the first or the last element, whatever its dtype
-        return _axes_first(_keep_nan(row, ordered[..., low]), places.shape, x, axis, keepdims)
+        return axes_first(_keep_nan(row, ordered[..., low]), places.shape, x, axis, keepdims)
     wide = Tensor(cast(as_node(ordered), mean_type(x.type.dtype, None)))
-    values = _between(wide[..., low], wide[..., high], share)
-    return _axes_first(_keep_nan(row, values), places.shape, x, axis, keepdims)
+    values = between(wide[..., low], wide[..., high], share)
+    return axes_first(_keep_nan(row, values), places.shape, x, axis, keepdims)
 
 
-def _between(low: Any, high: Any, share: Any) -> Any:
+def between(low: Any, high: Any, share: Any) -> Any:
     """``low + (high - low) * share``, rounded as NumPy's: from the nearer end."""
     step = high - low
     upwards, downwards = low + step * share, high - step * (1 - share)
@@ -108,7 +120,7 @@ def _between(low: Any, high: Any, share: Any) -> Any:
     return np.where(share >= 0.5, downwards, upwards)
 
 
-def _row_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
+def row_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
     """The elements over ``axis`` along a last axis, which takes its place, and how many they are."""
     axes, size = normal_axes(axis, x.type.rank), count(x, axis)
     if not isinstance(size, int):
@@ -133,7 +145,7 @@ def _keep_nan(row: Any, values: Any) -> Any:
     return np.where(np.isnan(largest), np.nan, values)
 
 
-def _axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
+def axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
     """The axes of ``shape``, which come last, as the first ones."""
     result = np.moveaxis(values, range(-len(shape), 0), range(len(shape))) if shape else values
     return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from mlaot.frontend.numpy.gamma import gamma, gammaln, i0, psi
+from mlaot.frontend.numpy.polynomials import horner
 from mlaot.frontend.trace.control import Function
 from mlaot.frontend.trace.promotion import like
 from mlaot.ir import Node
@@ -98,14 +98,6 @@ def quotient(part: str, r: Node) -> Node:
     return ew.div(*[horner(coefficients, ew.sub(r, like(r, shift))) for coefficients in (above, below)])
 
 
-def horner(coefficients: Sequence[float], x: Node) -> Node:
-    """A polynomial, the highest power first."""
-    total = like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = ew.add(ew.mul(total, x), like(x, coefficient))
-    return total
-
-
 def exprel(x: Node) -> Node:
     """``(exp(x) - 1) / x``, 1 at 0."""
     zero, most = cmp.equal(x, like(x, 0)), cmp.equal(x, like(x, np.inf))
@@ -151,4 +143,9 @@ SPECIAL_UFUNCS: dict[str, Function] = {
     "ndtri": ndtri,
     "huber": huber,
     "pseudo_huber": pseudo_huber,
+    "gamma": gamma,
+    "gammaln": gammaln,
+    "psi": psi,
+    "digamma": psi,
+    "i0": i0,
 }

@@ -17,7 +17,17 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy.special import SPECIAL_UFUNCS
 from mlaot.frontend.trace import protocols
-from mlaot.frontend.trace.promotion import as_node, broadcast_together, cast, is_weak, like, result_type, strong_type
+from mlaot.frontend.trace.control import scan
+from mlaot.frontend.trace.promotion import (
+    as_node,
+    broadcast_together,
+    cast,
+    is_weak,
+    like,
+    normal_axis,
+    result_type,
+    strong_type,
+)
 from mlaot.frontend.trace.protocols import FUNCTIONS
 from mlaot.frontend.trace.tensor import Tensor
 from mlaot.ir import Node
@@ -202,6 +212,30 @@ def power_of_two(exponent: Node, dtype: DType) -> Node:
     return bitwise.bitcast(bitwise.left_shift(biased, like(biased, digits)), dtype=dtype)
 
 
+def frexp(x: Node) -> tuple[Node, Node]:
+    """Return the fraction, from 0.5 to below 1, and the exponent; of 0, infinity and nan themselves and 0."""
+    if x.type.dtype not in BINARY:
+        fraction, exponent = frexp(cast(x, f32))
+        return cast(fraction, x.type.dtype), exponent
+    digits, least, largest, _ = BINARY[x.type.dtype]
+    size = ew.abs_(x)
+    tiny = cmp.less(size, like(x, 2.0**least))
+    normal = cmp.where(tiny, ew.mul(size, like(x, 2.0**digits)), size)
+    biased = bitwise.bitcast(normal, dtype=BINARY[x.type.dtype][3])
+    exponent = ew.sub(bitwise.right_shift(biased, like(biased, digits)), like(biased, largest - 1))
+    exponent = ew.sub(exponent, cmp.where(tiny, like(exponent, digits), like(exponent, 0)))
+    regular = bitwise.bitwise_and(cmp.isfinite(x), cmp.not_equal(x, like(x, 0)))
+    exponent = cmp.where(regular, exponent, like(exponent, 0))
+    return cmp.where(regular, ldexp(x, ew.neg(exponent)), x), cast(exponent, i32)
+
+
+def spacing(x: Node) -> Node:
+    """Return the distance to the next number away from 0, negative where ``x`` is."""
+    size = ew.abs_(x)
+    step = ew.sub(rounding.nextafter(size, like(x, np.inf)), size)
+    return cmp.where(cmp.less(x, like(x, 0)), ew.neg(step), step)
+
+
 UFUNCS: dict[str, Function] = {
     "add": for_bool(ew.add, bitwise.bitwise_or),
     "subtract": ew.sub,
@@ -266,6 +300,8 @@ UFUNCS: dict[str, Function] = {
     "copysign": rounding.copysign,
     "nextafter": rounding.nextafter,
     "ldexp": ldexp,
+    "frexp": frexp,
+    "spacing": spacing,
     "heaviside": heaviside,
     "deg2rad": scale_by(float(np.pi / 180)),
     "radians": scale_by(float(np.pi / 180)),
@@ -365,6 +401,26 @@ def _accumulation(name: str) -> Function:
     return accumulate
 
 
+def accumulated(ufunc: np.ufunc) -> Function:
+    """Implement ``ufunc.accumulate``: the ufunc of what came so far and each element."""
+
+    def accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
+        v = Tensor(as_node(x))
+        at = normal_axis(axis, v.ndim)
+        rows = FUNCTIONS["moveaxis"](v.astype(ufunc(v, v).dtype if dtype is None else dtype), at, 0)
+
+        def step(total: Any, row: Any) -> tuple[Any, Any]:
+            new = ufunc(total, row).astype(rows.dtype)
+            return new, new
+
+        if rows.shape[0] == 0:
+            return FUNCTIONS["moveaxis"](rows, 0, at)
+        _, rest = scan(step, rows[0], rows[1:])
+        return FUNCTIONS["moveaxis"](FUNCTIONS["concatenate"]([rows[:1], rest]), 0, at)
+
+    return accumulate
+
+
 def outer(ufunc: np.ufunc) -> Function:
     """Implement ``ufunc.outer``: the ufunc of every pair of elements."""
 
@@ -376,6 +432,10 @@ def outer(ufunc: np.ufunc) -> Function:
     return every_pair
 
 
+ACCUMULATED = [
+    *("subtract", "divide", "maximum", "minimum", "fmax", "fmin", "logaddexp"),
+    *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+]
 # np.add.reduce and so on, by the names of the ufunc and of the method.
 METHODS: dict[tuple[str, str], Function] = {
     ("add", "reduce"): _reduction("sum"),
@@ -386,6 +446,7 @@ METHODS: dict[tuple[str, str], Function] = {
     ("logical_or", "reduce"): _reduction("any"),
     ("add", "accumulate"): _accumulation("cumsum"),
     ("multiply", "accumulate"): _accumulation("cumprod"),
+    **{(name, "accumulate"): accumulated(getattr(np, name)) for name in ACCUMULATED},
     **{(name, "outer"): outer(getattr(np, name)) for name in UFUNCS if getattr(getattr(np, name, None), "nin", 0) == 2},
 }
 protocols.UFUNCS |= dict.fromkeys(UFUNCS, trace_ufunc)

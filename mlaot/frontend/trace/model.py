@@ -147,7 +147,9 @@ def _trace(
     per_example = not _named_dims(graph)
     _check_writes(function, graphs, per_example)
     _check_entries(function, further, per_example)
-    wanted = _trained(held, declared if parameters is not None and loss is not None else None)
+    named = getattr(optimizer, "named", None)
+    optimizer = optimizer if named is None else named(held)
+    wanted = _trained(held, declared if parameters is not None and loss is not None else None, optimizer)
     if loss is not None:
         _warn_of_untrained(function, trained or graph, wanted)
     return Traced(
@@ -180,9 +182,10 @@ def _summary(function: Function) -> str:
     return (inspect.getdoc(function) or "").partition("\n")[0].strip()
 
 
-def _trained(held: Mapping[str, Held], declared: Mapping[str, Held] | None) -> set[str]:
-    """Name what the training step updates: every parameter, or those that the user gave."""
-    names = {name for name, value in held.items() if isinstance(value, Parameter)}
+def _trained(held: Mapping[str, Held], declared: Mapping[str, Held] | None, optimizer: Any) -> set[str]:
+    """Name what the training step updates: every parameter that wants a gradient, or those that the user gave."""
+    names = {name for name, value in held.items() if isinstance(value, Parameter) and value.requires_grad}
+    names = {name for name in names if not hasattr(optimizer, "trains") or optimizer.trains(name)}
     return names if declared is None else names & set(declared)
 
 

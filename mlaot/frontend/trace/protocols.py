@@ -29,6 +29,11 @@ NAMESPACE: dict[str, Any] = {}  # everything that a model reaches as an attribut
 
 IN_PLACE = "an array of a model cannot be written in place; use x = x.at[...].set(value), mlaot.where or np.concatenate"
 SHAPE = "the shape of its result depends on the data"
+NO_RULE = "mlaot has no rule for it"
+ALGEBRA = (
+    "models have no decompositions and no solvers; compute it with NumPy where the matrix is constant, or pass it in"
+)
+# What to use instead, by the end of a function's name.
 HINTS = {
     "nonzero": f"{SHAPE}; use mlaot.where(condition, a, b)",
     "flatnonzero": f"{SHAPE}; use mlaot.where(condition, a, b)",
@@ -41,9 +46,6 @@ HINTS = {
     "union1d": f"{SHAPE}; use np.concatenate",
     "setdiff1d": f"{SHAPE}; use np.isin",
     "bincount": f"{SHAPE}; use mlaot.one_hot(x, classes).sum(axis=0)",
-    "array_equal": "its result is a Python bool; use (a == b).all()",
-    "array_equiv": "its result is a Python bool; use (a == b).all()",
-    "allclose": "its result is a Python bool; use np.isclose(a, b).all()",
     "may_share_memory": "traced arrays have no memory",
     "shares_memory": "traced arrays have no memory",
     "copyto": IN_PLACE,
@@ -51,9 +53,23 @@ HINTS = {
     "putmask": IN_PLACE,
     "place": IN_PLACE,
     "fill_diagonal": IN_PLACE,
-    "apply_along_axis": "use mlaot.vmap",
     "vectorize": "use mlaot.vmap",
     "random": "use mlaot.random",
+    "at": "it writes in place; use x = x.at[index].add(values), or set, max, min",
+    "reduceat": "use mlaot.scatter with a mode",
+    "reduce": "use mlaot.scan",
+    "accumulate": "use mlaot.scan",
+    "fft": "models have no FFT; it is the product with the constant matrices np.fft.fft(np.eye(n)).real and .imag",
+    "linalg": ALGEBRA,
+    "expm": ALGEBRA,
+    "polyfit": "for constant places x it is the product np.linalg.pinv(np.vander(x, degree + 1)) @ y",
+    "histogram2d": "use np.histogram of each, or mlaot.one_hot and a product",
+    "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
+    "beta": "use gamma(a) * gamma(b) / gamma(a + b)",
+    "convolve2d": "use mlaot.nn.functional.conv2d with the kernel turned round",
+    "convolve": "use np.convolve, or mlaot.nn.functional.conv2d",
+    "gaussian_filter": "use mlaot.nn.functional.conv2d with the constant weights of a Gaussian",
+    "lfilter": "use mlaot.scan",
 }
 
 
@@ -79,7 +95,7 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return lambda self: ufunc(self)
 
 
-_transpose, _reshape, _swapaxes = (cast(Any, f) for f in (np.transpose, np.reshape, np.swapaxes))
+_transpose, _reshape, _swapaxes, _imag = (cast(Any, f) for f in (np.transpose, np.reshape, np.swapaxes, np.imag))
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -205,6 +221,10 @@ class Operators(Traceable):
         return self
 
     @property
+    def imag(self) -> Any:
+        return _imag(self)
+
+    @property
     def at(self) -> At:
         """``x.at[index].set(values)``, also ``add``, ``max``, ``min``: a copy in which elements are changed."""
         return At(self)
@@ -299,7 +319,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     library = "np" if getattr(np, name, None) is ufunc else "scipy.special"
     if method != "__call__":
         return run(f"np.{name}.{method}", UFUNC_METHODS.get((name, method)), inputs, options)
-    implementation = FUNCTIONS.get(name) or (partial(UFUNCS[name], ufunc) if name in UFUNCS else None)
+    implementation = partial(UFUNCS[name], ufunc) if name in UFUNCS else FUNCTIONS.get(name)
     return run(f"{library}.{name}", implementation, inputs, options)
 
 
@@ -308,11 +328,12 @@ def run(name: str, implementation: Implementation | None, args: tuple[Any, ...],
     options = {k: v for k, v in options.items() if v is not np._NoValue}
     if options.get("out") is not None:
         raise MlaotError(f"{name} with out=: {IN_PLACE}")
-    if options.get("where", True) is not True:
+    chooses = options.get("where", True) is not True
+    if chooses and (implementation is None or "where" not in inspect.signature(implementation).parameters):
         raise MlaotError(f"{name} with where=: it cannot be traced; use mlaot.where")
-    options = {k: v for k, v in options.items() if k not in ("out", "where")}
+    options = {k: v for k, v in options.items() if k != "out" and (k != "where" or chooses)}
     if implementation is None:
-        raise MlaotError(f"{name} cannot be traced: {HINTS.get(name.rpartition('.')[2], 'mlaot has no rule for it')}")
+        raise MlaotError(f"{name} cannot be traced: {hint(name) or NO_RULE}")
     try:
         inspect.signature(implementation).bind(*args, **options)
     except TypeError as error:
@@ -323,6 +344,11 @@ def run(name: str, implementation: Implementation | None, args: tuple[Any, ...],
         if not re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", error.message):
             error.args = (f"{name}: {error.message}",)
         raise
+
+
+def hint(name: str) -> str:
+    """Say what to use instead of a function, if that is known: by its own name, or by that of its module."""
+    return next((HINTS[part] for part in reversed(name.split(".")) if part in HINTS), "")
 
 
 def anything_traced(args: Any, options: dict[str, Any]) -> bool:
@@ -342,7 +368,7 @@ def library_caller() -> str:
         frame = frame.f_back
     module = name = ""
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("numpy", "scipy"):
-        module, name, frame = frame.f_globals["__name__"], frame.f_code.co_name, frame.f_back
+        module, name, frame = frame.f_globals["__name__"], frame.f_code.co_qualname, frame.f_back
     if not name:
         return ""
     return f"scipy.special.{name}" if module.startswith("scipy.special") else f"{module.partition('.')[0]}.{name}"
@@ -352,9 +378,12 @@ def refuse_array(value: Any) -> NoReturn:
     """Say who wants the numbers of a traced array, and what to use instead."""
     who = library_caller()
     refuse_library(who)
+    if advice := hint(who):
+        raise MlaotError(f"{who} cannot be traced: {advice}")
     raise MlaotError(
         f"{who or 'np.array or np.asarray'} needs the numbers of {value!r}, which are not known while tracing; "
-        "a list of traced arrays becomes one by np.stack, a constant array is indexed by mlaot.take(array, x, axis=0)"
+        "x.astype(dtype) casts, a list of traced arrays becomes one by np.stack, a constant array is indexed by "
+        "mlaot.take(array, x, axis=0)"
     )
 
 

@@ -212,9 +212,10 @@ class Held(Operators):
 
 
 class Parameter(Held):
-    """A weight, trained where the model trains."""
+    """A weight, trained where the model trains, unless ``requires_grad`` is False."""
 
     kind = "parameter"
+    requires_grad = True
 
     def __init__(self, name: str | None, array: Any) -> None:
         super().__init__(name, array)
@@ -224,6 +225,11 @@ class Parameter(Held):
                 f"parameter {name!r}: expected floating-point numbers, got {self.array.dtype}; "
                 "an array that is not trained is a mlaot.Buffer or a plain array"
             )
+
+    def requires_grad_(self, requires_grad: bool = True) -> Parameter:
+        """Say whether training changes it."""
+        self.requires_grad = requires_grad
+        return self
 
 
 class Buffer(Held):

@@ -17,7 +17,7 @@ from mlaot.nn.arguments import Array, channels_first, check_choice, static
 
 __all__ = ["celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu"]
 __all__ += ["log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax"]
-__all__ += ["softplus", "softsign", "tanh"]
+__all__ += ["softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"]
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -101,6 +101,23 @@ def hardshrink(input: Array, lambd: float = 0.5) -> Array:
     return np.where(np.abs(input) <= lambd, 0.0, input)
 
 
+def softshrink(input: Array, lambd: float = 0.5) -> Array:
+    """Compute ``x`` moved towards 0 by ``lambd``, 0 where it is not farther away."""
+    if isinstance(lambd, int | float) and not lambd >= 0:
+        raise MlaotError(f"softshrink: expected lambd of at least 0, got {lambd}")
+    return np.where(input > lambd, input - lambd, np.where(input < -lambd, input + lambd, input * 0.0))
+
+
+def tanhshrink(input: Array) -> Array:
+    """Compute ``x - tanh(x)``."""
+    return input - np.tanh(input)
+
+
+def threshold(input: Array, threshold: float, value: float) -> Array:
+    """Compute ``x``, or ``value`` where x is at most ``threshold``."""
+    return np.where(input <= threshold, value, input)
+
+
 def relu6(input: Array) -> Array:
     """Limit to 0 to 6, with gradient 0 at 0; half of it passes at 6, where PyTorch lets nothing pass."""
     return np.minimum(relu(input), 6 if input.dtype.kind in "iu" else 6.0)
@@ -143,6 +160,11 @@ def glu(input: Array, dim: int = -1) -> Array:
 def softmax(input: Array, dim: int = -1) -> Array:
     """Compute ``exp(x) / sum(exp(x))`` along ``dim``; the sum, at least 1, is divided by as a reciprocal."""
     return functions.softmax(input, dim)
+
+
+def softmin(input: Array, dim: int = -1) -> Array:
+    """Compute ``softmax(-x)`` along ``dim``."""
+    return functions.softmax(-input, dim)
 
 
 def log_softmax(input: Array, dim: int = -1) -> Array:

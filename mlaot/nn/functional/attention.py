@@ -14,7 +14,7 @@ import numpy as np
 from mlaot.errors import MlaotError
 from mlaot.frontend.numpy import arange, stop_gradient
 from mlaot.nn.arguments import Array, as_like, check_broadcast, static
-from mlaot.nn.functional.vectors import dropout
+from mlaot.nn.functional.drawing import dropout
 
 __all__ = ["scaled_dot_product_attention"]
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.numpy import stop_gradient
 from mlaot.frontend.numpy.indexing import in_range
 from mlaot.nn.arguments import Array, as_like, channels_first, check_broadcast, check_choice, static
 from mlaot.nn.functional.activations import log_softmax, logsigmoid, relu
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy"]
-__all__ += ["hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss"]
-__all__ += ["nll_loss", "smooth_l1_loss"]
+__all__ += ["gaussian_nll_loss", "hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss"]
+__all__ += ["nll_loss", "poisson_nll_loss", "smooth_l1_loss"]
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
     """Compute ``(input - target) ** 2``; a mean with ``weight`` divides by the sum of the weights."""
-    _check_shapes("mse_loss", input, target)
+    check_shapes("mse_loss", input, target)
     difference = input - target
     return _weighted(difference * difference, weight, reduction)
 
 
 def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
     """Compute ``abs(input - target)``; a mean with ``weight`` divides by the sum of the weights."""
-    _check_shapes("l1_loss", input, target)
+    check_shapes("l1_loss", input, target)
     return _weighted(np.abs(input - target), weight, reduction)
 
 
@@ -31,21 +34,21 @@ def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
     """Compute half the square of the error up to ``delta``, and a straight line of slope ``delta`` beyond."""
-    _check_shapes("huber_loss", input, target)
+    check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
     error = np.abs(input - target)
     small = np.where(error <= delta, error, 0.0)
     loss = np.where(error <= delta, small * small * 0.5, (error - 0.5 * delta) * delta)
     if weight is not None:
-        _check_shapes("huber_loss: weight", loss, weight)
+        check_shapes("huber_loss: weight", loss, weight)
         loss = loss * as_like(weight, loss)
     return reduced(loss, reduction)
 
 
 def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
     """Compute ``huber_loss`` divided by ``beta``: the line has slope 1."""
-    _check_shapes("smooth_l1_loss", input, target)
+    check_shapes("smooth_l1_loss", input, target)
     if beta < 0:
         raise MlaotError(f"smooth_l1_loss: expected beta of at least 0, got {beta}")
     error = np.abs(input - target)
@@ -57,13 +60,13 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
 
 def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
     """Compute ``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
-    _check_shapes("hinge_loss", input, target)
-    return reduced(relu(margin - input * _as_float(target, input)), reduction)
+    check_shapes("hinge_loss", input, target)
+    return reduced(relu(margin - input * as_float(target, input)), reduction)
 
 
 def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
     """Compute the input where the target is 1, ``max(0, margin - input)`` where it is -1."""
-    _check_shapes("hinge_embedding_loss", input, target)
+    check_shapes("hinge_embedding_loss", input, target)
     distance = margin - input
     hinge = np.where(distance < 0, 0.0, distance)  # with a gradient at 0, unlike relu
     loss = np.where(target == -1, 0.0, input) + np.where(target == 1, 0.0, hinge)
@@ -76,8 +79,8 @@ def binary_cross_entropy(input: Array, target: Array, weight: Array | None = Non
     It is nan for an input that is no probability, and its gradient is 0 where a logarithm is limited. PyTorch refuses
     such an input, and limits the gradient to a size of 1e12 instead.
     """
-    _check_shapes("binary_cross_entropy", input, target)
-    target = _as_float(target, input)
+    check_shapes("binary_cross_entropy", input, target)
+    target = as_float(target, input)
     yes, no = _clamped_log(input), _clamped_log(1.0 - input)
     loss = (target - 1.0) * no - target * yes
     return reduced(_times(loss, weight), reduction)
@@ -92,8 +95,8 @@ def binary_cross_entropy_with_logits(
     pos_weight: Array | None = None,
 ) -> Array:
     """Compute the binary cross entropy of ``sigmoid(input)``; ``pos_weight`` weighs the loss of positive targets."""
-    _check_shapes("binary_cross_entropy_with_logits", input, target)
-    target = _as_float(target, input)
+    check_shapes("binary_cross_entropy_with_logits", input, target)
+    target = as_float(target, input)
     likelihood = logsigmoid(input)
     if pos_weight is not None:
         check_broadcast(pos_weight, input.shape, "pos_weight")
@@ -121,7 +124,7 @@ def cross_entropy(
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
     axis = _class_axis(input)
     logs = log_softmax(input, axis)
-    weight = None if weight is None else _class_weight(weight, logs, axis)
+    weight = None if weight is None else class_weight(weight, logs, axis)
     if target.dtype.kind == "f":
         return _of_probabilities(logs, target, axis, weight, reduction, label_smoothing)
     if label_smoothing == 0:
@@ -140,11 +143,59 @@ def nll_loss(
     axis = _class_axis(input)
     if target.dtype.kind not in "iu":
         raise MlaotError(f"nll_loss: expected integer classes as the target, got {target.dtype}")
-    weight = None if weight is None else _class_weight(weight, input, axis)
+    weight = None if weight is None else class_weight(weight, input, axis)
     counts = _counts(input, target, weight, ignore_index)
-    chosen = _chosen(input, in_range(target, input.shape[axis], ignored=ignore_index), axis)
+    chosen = chosen_of(input, in_range(target, input.shape[axis], ignored=ignore_index), axis)
     loss = _counted(-chosen, target, ignore_index)
     return _class_mean(loss if counts is None else counts * loss, counts, reduction)
+
+
+def poisson_nll_loss(
+    input: Array,
+    target: Array,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Array:
+    """Compute ``exp(input) - target * input``; without ``log_input``, ``input - target * log(input + eps)``.
+
+    ``full`` adds Stirling's approximation of ``log(target!)`` where the target is above 1.
+    """
+    check_shapes("poisson_nll_loss", input, target)
+    target = as_float(target, input)
+    loss = np.exp(input) - target * input if log_input else input - target * np.log(input + eps)
+    if full:
+        several = np.where(target > 1, target, 1.0)
+        rest = several * np.log(several) - several + 0.5 * np.log(2.0 * math.pi * several)
+        loss = loss + np.where(target > 1, rest, 0.0)
+    return reduced(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Array,
+    target: Array,
+    var: Array,
+    full: bool = False,
+    eps: float = 1e-6,
+    *,
+    reduction: str = "mean",
+) -> Array:
+    """Compute ``(log(var) + (input - target) ** 2 / var) / 2``; a variance counts as ``eps`` at least.
+
+    The variances have the shape of the input, or one for each of its rows. ``full`` adds ``log(2 pi) / 2``. PyTorch
+    refuses a negative variance.
+    """
+    if isinstance(eps, int | float) and not eps > 0:
+        raise MlaotError(f"gaussian_nll_loss: expected eps above 0, got {eps}")
+    if tuple(var.shape) == tuple(input.shape[:-1]) and var.ndim < input.ndim:
+        var = np.expand_dims(var, -1)
+    check_broadcast(var, input.shape, "gaussian_nll_loss: var")
+    var = np.where(var < eps, var - stop_gradient(var) + eps, var)  # the limit lets the gradient through
+    difference = input - as_float(target, input)
+    loss = 0.5 * (np.log(var) + difference * difference / var)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
 def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
@@ -152,7 +203,7 @@ def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: 
 
     With ``log_target`` the targets are log(y) instead of y.
     """
-    _check_shapes("kl_div", input, target)
+    check_shapes("kl_div", input, target)
     if log_target:
         loss = np.exp(target) * (target - input)
     else:
@@ -181,7 +232,7 @@ def _weighted(loss: Array, weight: Array | None, reduction: str) -> Array:
     """Reduce the losses, weighted one by one; a mean divides by the sum of the weights."""
     if weight is None:
         return reduced(loss, reduction)
-    _check_shapes("weight", loss, weight)
+    check_shapes("weight", loss, weight)
     weight = as_like(weight, loss)
     if reduction == "mean":
         return np.sum(loss * weight) / np.sum(weight)
@@ -193,7 +244,7 @@ def _clamped_log(x: Array) -> Array:
     return np.where(zero, -100.0, np.maximum(np.log(np.where(zero, 1.0, x)), -100.0))
 
 
-def _as_float(target: Array, input: Array) -> Array:
+def as_float(target: Array, input: Array) -> Array:
     """Cast targets that are integers or bools to the dtype of the inputs."""
     return target if target.dtype.kind == "f" else as_like(target, input)
 
@@ -204,7 +255,7 @@ def _class_axis(x: Array) -> int:
     return 1 if x.ndim > 1 else 0
 
 
-def _chosen(x: Array, target: Array, axis: int) -> Array:
+def chosen_of(x: Array, target: Array, axis: int) -> Array:
     """Select the element of ``x`` along ``axis`` at each target, so that an infinite one elsewhere does no harm."""
     if target.ndim != x.ndim - 1:
         raise MlaotError(
@@ -235,7 +286,7 @@ def _can_ignore(target: Array, ignore_index: int) -> bool:
     return bool(limits.min <= ignore_index <= limits.max)
 
 
-def _class_weight(weight: Array, x: Array, axis: int) -> Array:
+def class_weight(weight: Array, x: Array, axis: int) -> Array:
     """Check that there is a weight for each class, and cast them to the dtype of ``x``."""
     if tuple(weight.shape) != (x.shape[axis],):
         raise MlaotError(f"weight: expected one number for each of {x.shape[axis]} classes, got {list(weight.shape)}")
@@ -255,7 +306,7 @@ def _smoothed(
     counts = _counts(logs, target, weight, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
     target = in_range(target, logs.shape[axis], ignored=ignore_index)
-    picked = -_chosen(weighted, target, axis) * (1.0 - smoothing)
+    picked = -chosen_of(weighted, target, axis) * (1.0 - smoothing)
     spread = -np.sum(weighted, axis=axis) * (smoothing / logs.shape[axis])
     return _class_mean(_counted(picked + spread, target, ignore_index), counts, reduction)
 
@@ -263,14 +314,14 @@ def _smoothed(
 def _of_probabilities(
     logs: Array, target: Array, axis: int, weight: Array | None, reduction: str, smoothing: float
 ) -> Array:
-    _check_shapes("cross_entropy with probabilities", logs, target)
+    check_shapes("cross_entropy with probabilities", logs, target)
     if smoothing:
         target = target * (1.0 - smoothing) + smoothing / static(logs.shape[axis], "cross_entropy")
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
     return reduced(-np.sum(weighted * target, axis=axis), reduction)
 
 
-def _check_shapes(name: str, input: Array, target: Array) -> None:
+def check_shapes(name: str, input: Array, target: Array) -> None:
     if tuple(input.shape) != tuple(target.shape):
         raise MlaotError(
             f"{name}: expected input and target of one shape, got {list(input.shape)}, {list(target.shape)}"

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
+from mlaot.frontend.numpy import window
+from mlaot.frontend.numpy.padding import pad
 from mlaot.frontend.trace.tensor import Buffer
 from mlaot.ir.types import bf16
 from mlaot.nn.arguments import Array, channels_first, check_shape, is_static, static
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
 
 
 def batch_norm(
@@ -109,6 +111,18 @@ def group_norm(
         raise MlaotError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
     grouped = np.reshape(input, (input.shape[0], num_groups, -1))
     return _affine(np.reshape(_normalized(grouped, (2,), eps), input.shape), weight, bias)
+
+
+def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
+    """Divide by ``(k + alpha * mean) ** beta``, the mean of squares over ``size`` neighboring channels (axis 1)."""
+    if input.ndim < 3 or size < 1:
+        raise MlaotError(
+            f"local_response_norm: expected [n, channels, *spatial] and a size of 1 at least, got {list(input.shape)}, "
+            f"{size}"
+        )
+    before, after = ((0, amount, *(0,) * (input.ndim - 2)) for amount in (size // 2, (size - 1) // 2))
+    mean = np.sum(window(pad(input * input, before, after), 1, size), axis=-1) / float(size)
+    return input / (mean * alpha + k) ** beta
 
 
 def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:

@@ -1,4 +1,4 @@
-"""Vectors of features: the affine map, look-ups, dropout, lengths and angles."""
+"""Vectors of features: affine and bilinear maps, look-ups, lengths, distances and angles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from mlaot.errors import MlaotError
-from mlaot.frontend.numpy import random, stop_gradient
+from mlaot.frontend.numpy import arange, filled, scatter, stop_gradient
 from mlaot.frontend.numpy.indexing import in_range
-from mlaot.nn.arguments import Array, as_like, by_rank, check_shape, is_static
+from mlaot.nn.arguments import Array, as_like, check_choice, check_shape, is_static
 
-__all__ = ["cosine_similarity", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "flatten"]
-__all__ += ["linear", "normalize", "one_hot"]
+__all__ = ["bilinear", "cosine_similarity", "embedding", "embedding_bag", "flatten", "linear", "normalize", "one_hot"]
+__all__ += ["pairwise_distance"]
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -56,25 +56,70 @@ def one_hot(tensor: Array, num_classes: int = -1) -> Array:
     return (np.expand_dims(in_range(tensor, num_classes), -1) == np.arange(num_classes)).astype(np.int64)
 
 
-def dropout(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Set each element to zero with probability ``p``, and scale the others by ``1 / (1 - p)``."""
-    return _dropout(0, input, p, training)
+def embedding_bag(
+    input: Array,
+    weight: Array,
+    offsets: Array | None = None,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Array | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Array:
+    """Reduce rows of ``weight``, looked up by number, in bags: each row of ``input`` [bags, n] is one.
+
+    Of numbers in a row [n], the bag i begins at ``offsets[i]``; with ``include_last_offset`` the last offset is where
+    the last bag ends. ``mode``: "sum" (of rows times ``per_sample_weights``, where given), "mean" or "max"; a bag
+    without numbers, or with none but ``padding_idx``, gives zeros.
+    """
+    check_choice(mode, ("sum", "mean", "max"), "embedding_bag: mode")
+    if (input.ndim, offsets is None) not in ((2, True), (1, False)):
+        raise MlaotError(f"embedding_bag: expected [bags, n], or [n] and offsets, got {list(input.shape)}")
+    if per_sample_weights is not None:
+        check_shape(per_sample_weights, input.shape, "embedding_bag: per_sample_weights")
+        if mode != "sum":
+            raise MlaotError(f"embedding_bag: per_sample_weights need mode 'sum', got {mode!r}")
+    rows = embedding(input, weight, padding_idx)
+    rows = rows if per_sample_weights is None else rows * np.expand_dims(as_like(per_sample_weights, rows), -1)
+    number = None if padding_idx is None else padding_idx % weight.shape[0]
+    counts = np.ones_like(input, dtype=bool) if number is None else input != number
+    if offsets is None:
+        bags, total = None, input.shape[0]
+    else:
+        starts = offsets[:-1] if include_last_offset else offsets
+        bags = np.searchsorted(starts, arange(input.shape[0]), side="right") - 1
+        total = starts.shape[0]
+    size = _bagged(counts, bags, total, "sum", 0)
+    if mode == "max":
+        best = _bagged(np.where(np.expand_dims(counts, -1), rows, -math.inf), bags, total, "max", -math.inf)
+        return np.where(np.expand_dims(size == 0, -1), 0.0, best)
+    summed = _bagged(np.where(np.expand_dims(counts, -1), rows, 0.0), bags, total, "sum", 0.0)
+    return summed if mode == "sum" else summed / np.expand_dims(as_like(np.maximum(size, 1), rows), -1)
 
 
-def _dropout(n: int, input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Drop out as ``dropout`` does, but whole channels of [(n,) c, *spatial]."""
-    if not 0 <= p <= 1:
-        raise MlaotError(f"dropout: expected a probability from 0 to 1, got {p}")
-    if not training or p == 0:
-        return input
-    if p == 1:
-        return input * 0.0
-    shape = (*input.shape[: input.ndim - n], *(1,) * n)
-    kept = np.where(random.bernoulli(1.0 - p, shape), 1.0 / (1.0 - p), 0.0)
-    return input * as_like(kept, input)  # a product: nan is not dropped
+def _bagged(x: Array, bags: Array | None, total: Any, mode: str, start: float) -> Array:
+    """Reduce [bags, n, ..] over n, or [n, ..] over the elements of one bag, where ``bags`` says which they are in."""
+    x = x.astype(np.int64) if x.dtype == np.bool_ else x
+    if bags is None:
+        return np.sum(x, axis=1) if mode == "sum" else np.max(x, axis=1, initial=start)
+    empty = as_like(filled((total, *x.shape[1:]), start), x)
+    return scatter(empty, bags, x, mode={"sum": "add", "max": "max"}[mode])
 
 
-dropout1d, dropout2d, dropout3d = by_rank(_dropout)
+def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
+    """Compute the p-norm of ``x1 - x2 + eps`` along the last axis."""
+    return np.linalg.norm(x1 - x2 + eps, ord=p, axis=-1, keepdims=keepdim)
+
+
+def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Compute ``x1^T w x2 + b`` for each output, weight [out, in1, in2]."""
+    ends = [x.shape[-1] if x.ndim else None for x in (input1, input2)]
+    if weight.ndim != 3 or tuple(weight.shape[1:]) != tuple(ends):
+        shapes = f"{list(input1.shape)}, {list(input2.shape)}"
+        raise MlaotError(f"bilinear: a weight {list(weight.shape)} does not fit inputs {shapes}")
+    check_shape(bias, weight.shape[:1], "bilinear: bias")
+    y = np.einsum("...i,oij,...j->...o", input1, weight, input2, optimize=True)
+    return y if bias is None else y + bias
 
 
 def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
