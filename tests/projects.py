@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ from mlaot.settings.reading import load_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+toolchain = cache(find_toolchain)  # it tries the compiler
 Build = Callable[[str, Any], ModuleType]  # the module of this name of a declared model
 # What no CPU lacks, and what is furthest from it; the module takes what this machine has.
 ISAS = ("base", "v4" if platform.machine() in ("x86_64", "AMD64") else "neon")
@@ -64,12 +66,13 @@ def build_module(
 
 
 def compile_quickly(folder: Path, stem: str, isas: Sequence[str], library: Path, deterministic: bool) -> None:
-    """As a build compiles, but for the file that talks to Python, which takes longer than most kernels.
+    """As a build compiles, but hardly optimized: kernels take a third of the time, what talks to Python as well.
 
-    The wheels of tests/wheel have it optimized.
+    The wheels of tests/wheel have it optimized; tests/test_compilers.py compiles all kinds of kernels as wheels do.
     """
-    with patch.object(cmake, "INTERFACE_FLAGS", ("-O0",)):
-        compile_module(folder, stem, isas, library, find_toolchain(), deterministic=deterministic)
+    flags = tuple("-Og" if flag == "-O2" else flag for flag in cmake.COMMON_FLAGS)
+    with patch.object(cmake, "COMMON_FLAGS", flags), patch.object(cmake, "INTERFACE_FLAGS", ("-O0",)):
+        compile_module(folder, stem, isas, library, toolchain(), deterministic=deterministic)
 
 
 def load(library: Path) -> ModuleType:

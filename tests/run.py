@@ -26,6 +26,7 @@ def start(*command: str | Path, output: IO[bytes] | None = None) -> subprocess.P
     """Start one command in the root of the project; what it prints goes to ``output``, or to the terminal."""
     path = os.pathsep.join([str(bin_folder()), os.environ.get("PATH", "")])  # cmake and ninja of the environment
     words, env = [str(word) for word in command], os.environ | {"PATH": path}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # several processes import the same
     return subprocess.Popen(words, cwd=ROOT, env=env, stdout=output, stderr=output)
 
 

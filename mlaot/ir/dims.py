@@ -339,7 +339,7 @@ def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
 
 
 def _canonical(terms: dict[Monomial, int]) -> Dim:
-    kept = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
+    kept = {m: coefficient for m, coefficient in terms.items() if coefficient} if 0 in terms.values() else terms
     if not kept:
         return 0
     if len(kept) == 1:

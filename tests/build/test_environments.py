@@ -11,6 +11,7 @@ import sysconfig
 import tarfile
 import zipfile
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,8 +80,12 @@ COMPILERS = {
 }
 
 
-@pytest.mark.parametrize("case", COMPILERS)
-@pytest.mark.parametrize("backend", BACKENDS)
+FEW = ("blank", "quotes in flags", "no such flag")  # both backends ask one function for the compiler
+
+
+@pytest.mark.parametrize(
+    ("backend", "case"), [*product(BACKENDS[:1], COMPILERS), *product(BACKENDS[1:], FEW)], ids=lambda value: value
+)
 def test_compiler(project: Project, python: Python, backend: str, case: str) -> None:
     environ, message = COMPILERS[case]
     if case == "C++" and not shutil.which("c++"):
@@ -153,8 +158,14 @@ PROJECT_TABLES = {
 }
 
 
-@pytest.mark.parametrize("case", PROJECT_TABLES)
-@pytest.mark.parametrize("hook", ["build_wheel", "build_sdist", "prepare_metadata_for_build_wheel"])
+@pytest.mark.parametrize(
+    ("hook", "case"),
+    [
+        *product(("build_wheel", "prepare_metadata_for_build_wheel"), PROJECT_TABLES),
+        *product(["build_sdist"], ("two mistakes", "unknown key of scikit-build")),  # it checks as build_wheel does
+    ],
+    ids=lambda value: value,
+)
 def test_other_tables_are_checked_before_tracing(project: Project, python: Python, hook: str, case: str) -> None:
     text, message = PROJECT_TABLES[case]
     project.write("pyproject.toml", text)

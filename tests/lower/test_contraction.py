@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,14 @@ def program_of(graph: Graph) -> Program:
     return lower(Module("m", {"forward": graph}, {}, False))
 
 
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Program]:
+    return {name: program_of(graph) for name, graph in GRAPHS.items()}
+
+
 @pytest.mark.parametrize("isa", AVAILABLE)
-def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
-    library = Library({name: program_of(graph) for name, graph in GRAPHS.items()}, isa, tmp_path)
+def test_kernels_are_the_oracle(isa: str, programs: dict[str, Program], tmp_path: Path) -> None:
+    library = Library(programs, isa, tmp_path)
     rng = np.random.default_rng(0)
     for name, graph in GRAPHS.items():
         inputs = {k: rng.normal(size=n.type.shape).astype(n.type.dtype.numpy) for k, n in graph.inputs.items()}  # type: ignore[arg-type]
@@ -104,10 +110,9 @@ def test_kernels_are_the_oracle(isa: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(actual[key], expected, rtol=1e-5, atol=1e-4, err_msg=f"{name}: {key}")
 
 
-@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
-@pytest.mark.parametrize("isa", AVAILABLE)
-def test_rows_behind_blocks_of_weights_from_afar(isa: str, dtype: DType, tmp_path: Path) -> None:
-    """A tile of them is done with each block of columns, so that no weight comes from memory twice."""
+@cache
+def from_afar(dtype: DType) -> tuple[Program, np.ndarray, np.ndarray]:
+    """A layer, with its weights and its bias."""
     rng = np.random.default_rng(0)
     w, bias = rng.normal(size=(4100, 70)).astype(dtype.numpy), rng.normal(size=4100).astype(dtype.numpy)
 
@@ -115,7 +120,15 @@ def test_rows_behind_blocks_of_weights_from_afar(isa: str, dtype: DType, tmp_pat
         return y + np.maximum(x @ w.T + bias, 0)
 
     far.__annotations__ = {"x": dtype[N, 70], "y": dtype[N, 4100]}
-    program = compile_model(mlaot.model(far), "far", Options(isas=AVAILABLE))
+    return compile_model(mlaot.model(far), "far", Options(isas=AVAILABLE)), w, bias
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_rows_behind_blocks_of_weights_from_afar(isa: str, dtype: DType, tmp_path: Path) -> None:
+    """A tile of them is done with each block of columns, so that no weight comes from memory twice."""
+    rng = np.random.default_rng(1)
+    program, w, bias = from_afar(dtype)
     library = Library({"far": program}, isa, tmp_path)
     assert re.search(r"if \(i > 0\)", library.source.read_text()), "rows behind the blocks are done with them"
     for rows in (*range(20), 31, 64):

@@ -172,9 +172,14 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Program]:
+    return {name: program_of(graph_of(*case)) for name, case in CASES.items()}
+
+
 @pytest.mark.parametrize("isa", AVAILABLE)
-def test_carries_are_the_oracle(isa: str, tmp_path: Path) -> None:
-    library = Library({name: program_of(graph_of(*case)) for name, case in CASES.items()}, isa, tmp_path)
+def test_carries_are_the_oracle(isa: str, programs: dict[str, Program], tmp_path: Path) -> None:
+    library = Library(programs, isa, tmp_path)
     for name, case in CASES.items():
         graph = graph_of(*case)
         inputs = inputs_of(graph)

@@ -144,6 +144,7 @@ def loop_of(kernel: Kernel, machine: Machine = BASE) -> SharedLoop | None:
     return shared_loop(schedule_nest(kernel.nest, machine))
 
 
+@cache
 def shared(name: str) -> list[SharedLoop]:
     """The loops of a case's kernels that threads share."""
     kernels = [kernel for procedure in program(name).procedures for kernel in procedure.kernels]

@@ -127,7 +127,7 @@ def calls_of(model: Any) -> int:
         for value in vars(module).values():
             if isinstance(value, _lru_cache_wrapper):
                 value.cache_clear()
-    profile = cProfile.Profile(builtins=False)
+    profile = cProfile.Profile(builtins=False, subcalls=False)
     profile.runcall(compiled, model)
     return sum(entry.callcount for entry in profile.getstats())
 

@@ -122,12 +122,14 @@ def test_doors_agree(nn: ModuleType) -> None:
 
 
 def test_long_strings(nn: ModuleType) -> None:
+    """Memory for them grows in C; in Python a tenth shows as much."""
     others = [np.ones(1, np.float32), np.ones(1, np.int64), np.ones(1, bool)]
-    both, ended, low, *_ = nn.forward([LONG], ["b"], *others)
+    text = LONG[: len(LONG) // 10] if str(nn.__file__).endswith(".py") else LONG
+    both, ended, low, *_ = nn.forward([text], ["b"], *others)
     assert (both, ended, low) == (
-        [LONG + "b"],
-        [LONG + "-end"],
-        [LONG.replace("A", "a").replace(SIGMA, "\N{GREEK SMALL LETTER SIGMA}")],
+        [text + "b"],
+        [text + "-end"],
+        [text.replace("A", "a").replace(SIGMA, "\N{GREEK SMALL LETTER SIGMA}")],
     )
 
 

@@ -139,28 +139,42 @@ def made() -> dict[str, tuple[Any, Any]]:
     return {name: (declared(), weights(3, *shape)) for name, (declared, shape, _) in KINDS.items()}
 
 
-@pytest.mark.parametrize("isa", AVAILABLE)
-def test_kernels_give_what_the_graph_does(
-    isa: str, made: dict[str, tuple[Any, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Calibrated and not; a number between two bytes may go to either, which few do."""
-    cases = {
+@pytest.fixture(scope="module")
+def cases(made: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any, Any]]:
+    """Calibrated and not: the model, its sample, and inputs."""
+    return {
         f"{name}_{kind}": (model, x if kind == "sampled" else None, x)
         for name, (model, x) in made.items()
         for kind in ("sampled", "rows")
     }
+
+
+@pytest.fixture(scope="module")
+def answers(cases: dict[str, tuple[Any, Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """What the graph gives, and what it would without quantizing."""
+    found = {}
+    for name, (model, sample, x) in cases.items():
+        module = passed(model, sample)
+        assert len(module.quantized) == KINDS[name.rpartition("_")[0]][2], name
+        (given,) = evaluate(module.graphs["forward"], {**module.slots, "x": x}).values()
+        (exact,) = evaluate(module.declared["forward"], {**module.declared_slots, "x": x}).values()
+        found[name] = given, exact
+    return found
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+def test_kernels_give_what_the_graph_does(
+    isa: str, cases: dict[str, tuple[Any, Any, Any]], answers: dict[str, tuple[Any, Any]], tmp_path: Path
+) -> None:
+    """A number between two bytes may go to either, which few do."""
     programs = {
         name: compile_model(m, f"{name}.nn", Options(isas=(isa,), quantize="int8-all"), sample=s)
         for name, (m, s, _) in cases.items()
     }
     library = Library(programs, isa, tmp_path)
-    for name, (model, sample, x) in cases.items():
-        module = passed(model, sample)
-        kind = name.rpartition("_")[0]
-        assert len(module.quantized) == KINDS[kind][2], name
+    for name, (_, _, x) in cases.items():
         (found,) = library.call(name, "forward", {"x": x}, {"batch": len(x)}).values()
-        (given,) = evaluate(module.graphs["forward"], {**module.slots, "x": x}).values()
-        (exact,) = evaluate(module.declared["forward"], {**module.declared_slots, "x": x}).values()
+        given, exact = answers[name]
         largest, moved = np.abs(exact).max(), np.abs(given - exact).max()
         assert 1e-5 * largest < moved < 0.03 * largest, name
         assert np.median(np.abs(found - given)) <= 1e-6 * largest, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from mlaot.evaluate import evaluate
 from mlaot.frontend.scalar.parameters import parameter_arrays
 from mlaot.frontend.trace.declaration import Declaration
 from mlaot.ir import Graph
+from mlaot.ir.module import Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.ir.types import f64
 from mlaot.loading import trace
@@ -40,9 +42,14 @@ def size(graph: Graph) -> int:
     return len(graph.nodes()) + sum(size(body.graph) for body in inner)
 
 
+@cache
+def raised(program: Callable[[int], Program], n: int) -> Module:
+    return passes.run("m", declared(program(n)).trace())
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_graphs_do_not_grow(program: Callable[[int], Program]) -> None:
-    graphs = [passes.run("m", declared(program(n)).trace()).graphs["forward"] for n in LENGTHS]
+    graphs = [raised(program, n).graphs["forward"] for n in LENGTHS]
     assert abs(size(graphs[0]) - size(graphs[1])) <= 3, graphs[1]
     found = {node.op.name for node in graphs[1].nodes()}
     assert PROGRAMS[program] <= found, graphs[1]
@@ -77,11 +84,11 @@ def test_no_value_is_made_in_two_rounds() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_results_stay(program: Callable[[int], Program]) -> None:
     written = program(LENGTHS[0])
-    plain, module = trace(declared(written)), passes.run("m", declared(written).trace())
+    plain, module = trace(declared(written)), raised(program, LENGTHS[0])
     rows = np.random.default_rng(0).normal(size=(3, len(flat(written.inputs))))
-    raised = module.graphs["forward"]
-    held = {name: module.parameters[name] for name in raised.inputs if name != "x"}
-    (found,) = evaluate(raised, {"x": rows, **held}).values()
+    graph = module.graphs["forward"]
+    held = {name: module.parameters[name] for name in graph.inputs if name != "x"}
+    (found,) = evaluate(graph, {"x": rows, **held}).values()
     expected = [evaluate(plain.graph, {"x": row, **plain.parameters})["out"] for row in rows]
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-11, atol=1e-12)
 

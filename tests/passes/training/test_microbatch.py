@@ -17,6 +17,7 @@ from mlaot.ir.module import OPTIMIZER, Module
 from mlaot.ir.subgraph import subgraphs
 from mlaot.loading import trace
 from mlaot.lower.lower import lower
+from mlaot.lower.program import Program
 from mlaot.ops import reduction as red
 from mlaot.ops import structure as st
 from mlaot.ops.control import scan
@@ -145,10 +146,21 @@ def step_on_the_whole(case: str, batch: int) -> dict[str, Any]:
     return evaluate(graph, known, wide=True)
 
 
+@pytest.fixture(scope="module")
+def tiled() -> dict[str, Module]:
+    with pytest.MonkeyPatch.context() as patch:
+        return {case: module_of(case, patch, tiled=True) for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def programs(tiled: dict[str, Module]) -> dict[str, Program]:
+    return {case: lower(module) for case, module in tiled.items()}
+
+
 @pytest.mark.parametrize("isa", AVAILABLE)
-def test_it_is_the_training_of_the_whole_batch(isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiled = {case: module_of(case, monkeypatch, tiled=True) for case in CASES}
-    programs = {case: lower(module) for case, module in tiled.items()}
+def test_it_is_the_training_of_the_whole_batch(
+    isa: str, tiled: dict[str, Module], programs: dict[str, Program], tmp_path: Path
+) -> None:
     library = Library(programs, isa, tmp_path)
     for case, batch in ((case, batch) for case in CASES for batch in BATCHES):
         inputs, slots = inputs_of(case, batch), tiled[case].slots
