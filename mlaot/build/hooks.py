@@ -42,7 +42,7 @@ from mlaot.build.platforms import (
     this_platform,
 )
 from mlaot.build.pyinstaller import hook_files
-from mlaot.build.requirements import check_requirements
+from mlaot.build.requirements import check_requirements, imports_of
 from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.toolchain import (
     ZIG,
@@ -212,7 +212,8 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
     with stage("packing the wheel"):
         name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
         wheel = Path(wheel_directory, name)
-        hooks = {} if is_python(build.platform) else hook_files(build.settings, wheel, set(large))
+        imports = imports_of(build.settings.models, c_folder())
+        hooks = {} if is_python(build.platform) else hook_files(build.settings, wheel, set(large), imports)
         add_entries(wheel, large, hooks)
     check_wheel(build.settings, c_folder(), Path(wheel_directory, name))
     return name

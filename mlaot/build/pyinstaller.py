@@ -1,11 +1,14 @@
-"""Write hooks with which PyInstaller finds what imports do not show: weights in a file, a runtime that models share.
+"""Write hooks with which PyInstaller finds what imports do not show: weights in a file, a runtime that models share,
+packages that the C imports.
 
-Only a wheel with such a file gets hooks; PyInstaller finds them by its entry point.
+Only a wheel with such a thing gets hooks; PyInstaller finds them by its entry point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from zipfile import ZipFile
 
 from mlaot.render import render
@@ -15,10 +18,13 @@ FOLDER = "__pyinstaller"
 GROUP = "[pyinstaller40]"  # of entry points, since PyInstaller 4
 
 
-def hook_files(settings: Settings, wheel: Path, added: set[str]) -> dict[str, str]:
+def hook_files(
+    settings: Settings, wheel: Path, added: set[str], imports: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[str, str]:
     """Return the files to add to a wheel by name; none if the wheel has hooks already.
 
-    ``added`` are the names of files that the wheel will get besides those that it holds.
+    ``added`` are the names of files that the wheel will get besides those that it holds; ``imports`` has what modules
+    import of packages.
     """
     with ZipFile(wheel) as file:
         names = added | set(file.namelist())
@@ -26,7 +32,7 @@ def hook_files(settings: Settings, wheel: Path, added: set[str]) -> dict[str, st
         entry_points_path = record.replace("RECORD", "entry_points.txt")
         entry_points = file.read(entry_points_path).decode() if entry_points_path in names else ""
     weights = {m: m.weights_file for m in settings.models if f"{m.package.replace('.', '/')}/{m.weights_file}" in names}
-    models = list(settings.models if settings.runtime else weights)
+    models = [m for m in settings.models if settings.runtime or m in weights or m.module in imports]
     if not models or GROUP in entry_points:
         return {}
     hooks_package = f"{models[0].package}.{FOLDER}"
@@ -39,6 +45,7 @@ def hook_files(settings: Settings, wheel: Path, added: set[str]) -> dict[str, st
             package=model.package,
             weights=weights.get(model),
             runtime=settings.runtime,
+            imports=imports.get(model.module, ()),
         )
         files[f"{folder}/hook-{model.module}.py"] = text
     return files | {entry_points_path: f"{entry_points}{GROUP}\nhook-dirs = {hooks_package}:get_hook_dirs\n"}

@@ -12,6 +12,13 @@ from mlaot.errors import MlaotError
 from mlaot.settings import FILE, ModelSettings
 
 NAME = re.compile(r"[A-Za-z0-9._-]*")
+IMPORTS = {"pillow": "PIL.Image"}  # by package, what a module asks Python for
+
+
+def imports_of(models: Iterable[ModelSettings], generated: Path) -> dict[str, list[str]]:
+    """Return what modules import of packages, by the names of those that do."""
+    needed = {model.module: read_metadata(generated, model).get("requires", ()) for model in models}
+    return {module: [IMPORTS[name] for name in names if name in IMPORTS] for module, names in needed.items() if names}
 
 
 def check_requirements(project: Mapping[str, Any], models: Iterable[ModelSettings], generated: Path) -> None:

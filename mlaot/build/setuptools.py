@@ -23,7 +23,7 @@ from mlaot.build.hooks import generate_files, is_frozen, one_line_errors, watch_
 from mlaot.build.module import build_module, build_runtime, copy_sessions
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
-from mlaot.build.requirements import check_requirements
+from mlaot.build.requirements import check_requirements, imports_of
 from mlaot.build.sbom import sbom_path
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.build.wheel_entries import add_entries
@@ -183,7 +183,8 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
                 super().run()
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
-                add_entries(wheel, {}, hook_files(settings, wheel, set()))
+                imports = imports_of(settings.models, generated_folder(settings))
+                add_entries(wheel, {}, hook_files(settings, wheel, set(), imports))
                 check_wheel(settings, generated_folder(settings), wheel)
 
         def get_tag(self) -> tuple[str, ...]:

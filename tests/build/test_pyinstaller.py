@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from mlaot.build.pyinstaller import hook_files
+from mlaot.build.requirements import IMPORTS
 from mlaot.build.wheel_entries import add_entries
 from mlaot.settings import ModelSettings, Settings
 
@@ -89,7 +90,17 @@ def test_the_hook_names_all_that_a_module_imports() -> None:
     named = ast.literal_eval(hook.partition("hiddenimports = ")[2].partition("\n")[0])
     texts = [path.read_text() for path in templates.rglob("*") if path.is_file()]
     found = {name for text in texts for name in re.findall(r'PyImport_ImportModule\("([\w.]+)"\)', text)}
-    assert "json" in found <= set(named)
+    assert "json" in found <= {*named, *IMPORTS.values()}
+
+
+def test_a_module_that_imports_a_package(tmp_path: Path) -> None:
+    """It has a hook that names what no bytecode does; the others of the wheel have none."""
+    wheel = tmp_path / "a-1-cp311-abi3-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("a-1.dist-info/RECORD", "")
+    files = hook_files(SETTINGS, wheel, set(), {"c.none": ["PIL.Image"]})
+    assert {name.rpartition("/")[2] for name in files} == {"__init__.py", "hook-c.none.py", "entry_points.txt"}
+    assert 'hiddenimports.append("PIL.Image")' in files["c/__pyinstaller/hook-c.none.py"]
 
 
 @pytest.mark.skipif(find_spec("PyInstaller") is None, reason="no PyInstaller here")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlaot.build.requirements import check_requirements
+from mlaot.build.requirements import check_requirements, imports_of
 from mlaot.errors import MlaotError
 from mlaot.settings import ModelSettings
 
@@ -57,3 +57,13 @@ def test_no_wheel_lacks_it(project: Project, python: Python, tmp_path: Path, doo
     out.mkdir()
     assert 'add dependencies = ["pillow"]' in last_line(python.hook(project, "build_wheel", str(out)))
     assert not list(out.iterdir())
+
+
+def test_imports(tmp_path: Path) -> None:
+    """What PyInstaller is told of modules, by their names."""
+    file = tmp_path / "digits.nn" / "model.json"
+    file.parent.mkdir()
+    file.write_text(FACTS % 0)
+    assert imports_of([MODEL], tmp_path) == {}
+    file.write_text(json.dumps(json.loads(FACTS % 0) | {"requires": ["pillow"]}))
+    assert imports_of([MODEL], tmp_path) == {"digits.nn": ["PIL.Image"]}

@@ -69,9 +69,11 @@ def check(number: int, run: Any) -> list[str]:
 
 
 def test_every_operator_has_answers() -> None:
-    """But for those of strings and maps, where no numbers are special: test_texts.py and test_columns.py have them."""
+    """But for those of strings, maps and files, where no numbers are special: test_texts.py, test_columns.py and
+    test_decoding.py have them."""
     texts = {("", name) for name in ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")}
     texts |= {("com.microsoft", "Tokenizer"), ("ai.onnx.ml", "CastMap"), ("ai.onnx.ml", "DictVectorizer")}
+    texts |= {("", "ImageDecoder")}
     assert set(OPERATORS) - {operator for case, _ in answers() for operator in case.operators} == texts
 
 
