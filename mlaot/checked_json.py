@@ -19,7 +19,14 @@ MAX_BYTES = 64 << 20
 # A type (``object``: anything), ``[shape]`` for a list, ``{"a": shape, "b?": shape}`` for an object with the key a and
 # maybe b, ``{str: shape}`` for one with any keys. Keys that a shape does not name are let through.
 Shape = Any
-NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
+NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number with a point",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
 
 
 def read_json(path: Path, shape: Shape, what: str) -> Any:

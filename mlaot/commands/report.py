@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ EXAMPLES = """\
   mlaot report                              report.html of the project in this folder
   mlaot report model.onnx -o model.html     an ONNX file
   mlaot report model:digits                 one function, without a pyproject.toml
+  mlaot report -o new.html --against old.html
+                                            with what has changed since an earlier report
+  mlaot report --trace trace.json           the kernels of each call for Perfetto or chrome://tracing
 """
 
 
@@ -33,14 +37,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("target", nargs="?", default=".", help=TARGET)
     parser.add_argument("-o", "--out", default="report.html", help="the file to write (default: report.html)")
+    parser.add_argument("--against", metavar="REPORT", help="an earlier report of the same model to compare with")
+    parser.add_argument("--trace", metavar="FILE", help="write the kernels of each call as a Chrome trace (JSON), too")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write a page for each model: ``report.html``, or ``report-nn.html`` where there are several."""
     from mlaot.build.toolchain import find_compiler
+    from mlaot.page.changes import read_report
     from mlaot.tune import machines_here
 
     out = Path(options.out)
+    before = read_report(Path(options.against)) if options.against else []
     with project_of(options.target) as (_, settings):
         from mlaot.page.describe import describe
 
@@ -49,16 +57,38 @@ def run(options: argparse.Namespace) -> int:
         command = find_compiler()
         machines = machines_here(settings.isas, command)
         for model in settings.models:
-            path = out if len(settings.models) == 1 else out.with_stem(f"{out.stem}-{model.stem}")
-            text = page(describe(settings, model, machines, command))
-            with writing(path):
-                path.write_text(text, encoding="utf-8")
-            print(f"{path}  {size(path.stat().st_size)}", flush=True)
+            data = describe(settings, model, machines, command)
+            files = {out: page(data, before)}
+            if options.trace:
+                files[Path(options.trace)] = json.dumps(chrome_trace(data))
+            for file, text in files.items():
+                path = file if len(settings.models) == 1 else file.with_stem(f"{file.stem}-{model.stem}")
+                with writing(path):
+                    path.write_text(text, encoding="utf-8")
+                print(f"{path}  {size(path.stat().st_size)}", flush=True)
     return 0
 
 
-def page(data: Data) -> str:
-    """Return the page of what ``describe`` tells."""
+def chrome_trace(data: Data) -> Data:
+    """Return the kernels of each entry in the order of a call, as the Trace Event Format of Chrome has them (in us)."""
+    isa = data["machines"][-1]["isa"] if data["machines"] else ""
+    events = []
+    for number, entry in enumerate(data["entries"]):
+        common = {"ph": "X", "pid": 1, "tid": number}
+        at = 0.0
+        for kernel in entry["kernels"] if isa in entry["seconds"] else ():
+            duration = 1e6 * kernel["seconds"][isa]
+            details = {"computes": kernel["computes"], "rounds": kernel["rounds"], "bytes": kernel["bytes"]}
+            what = {"name": _title(kernel), "cat": kernel["origin"], "args": details}
+            events.append({**common, **what, "ts": at, "dur": duration})
+            at += duration
+        events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": entry["name"]}})
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"module": data["module"], "isa": isa}}
+
+
+def page(data: Data, before: Sequence[Data] = ()) -> str:
+    """Return the page of what ``describe`` tells, compared with the entries of an earlier one."""
+    from mlaot.page.changes import list_changes
     from mlaot.page.pictures import memory, roofline, short
     from mlaot.render import render, template_text
 
@@ -68,7 +98,7 @@ def page(data: Data) -> str:
     entries = [_entry(entry, best, golden.get(entry["name"], [])) for entry in data["entries"]]
     _link_equal(entries)
     shown = {**data, "entries": [{**e, "roofline": roofline(e, best), "picture": memory(e)} for e in entries]}
-    slim = [{"name": e["name"], "kernels": [_slim(kernel) for kernel in e["kernels"]]} for e in entries]
+    slim = [{**{k: e[k] for k in ("name", "seconds")}, "kernels": [*map(_slim, e["kernels"])]} for e in entries]
     lines: dict[str, int] = {}
     steps = [{**step, "graphs": _numbered(step["graphs"], lines)} for step in data["passes"]]
     content = json.dumps({"entries": slim, "passes": steps, "lines": [*lines]}, separators=(",", ":"))
@@ -77,6 +107,7 @@ def page(data: Data) -> str:
         title=f"{data['module']}: report",
         data=shown,
         best=best["isa"],
+        changes=list_changes(before, slim) if before else [],
         time=time_text,
         short=short,
         json=content.replace("</", "<\\/").replace("<!--", "<\\u0021--"),
@@ -130,7 +161,7 @@ def _title(kernel: Data) -> str:
 
 def _slim(kernel: Data) -> dict[str, Any]:
     """Return what the graph needs of a kernel."""
-    return {key: kernel[key] for key in ("origin", "title", "share", "reads", "writes")}
+    return {key: kernel[key] for key in ("origin", "title", "share", "seconds", "reads", "writes")}
 
 
 def time_text(seconds: float) -> str:

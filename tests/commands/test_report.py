@@ -141,6 +141,24 @@ def test_names_are_text() -> None:
     assert found.count["b"] == 0 and found.count["script"] == 3 and found.count["svg"] == 1
 
 
+def test_a_trace_and_changes(made: tuple[Path, str]) -> None:
+    path, text = made
+    folder = path.parent
+    (folder / "pictured.py").write_text(MODEL.replace("nn.Linear(6, 3", "nn.Linear(6, 4"))
+    command = ("report", "pictured:model", "-o", "new.html", "--against", "out.html", "--trace", "trace.json")
+    out, err = start(*command, cwd=folder).communicate()
+    assert re.fullmatch(r"new\.html  .*\ntrace\.json  .*\n", out), out + err
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    calls = [event for event in events if event["ph"] == "X"]
+    assert len(calls) == text.count('<tr id="forward-') and {"name", "ts", "dur", "pid", "tid"} <= calls[0].keys()
+    assert all(abs(a["ts"] + a["dur"] - b["ts"]) < 1e-9 for a, b in pairwise(calls))
+    changes = Page((folder / "new.html").read_text().partition('<h2 id="calls">')[0] + "</body></html>").rows
+    assert [row[0] for row in changes[1:2]] == ["forward"]
+    computed = {row[1]: row[4] for row in changes if len(row) == 5}
+    assert any("[batch,3]" in what and how == "gone" for what, how in computed.items())
+    assert any("[batch,4]" in what and how == "new" for what, how in computed.items())
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -160,3 +178,5 @@ def test_mistakes(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "nowhere" in complaint(cli("report", "nowhere"))
     (tmp_path / "pictured.py").write_text(MODEL)
     assert "no/folder" in complaint(cli("report", "pictured:model", "-o", "no/folder/out.html"))
+    assert "cannot read gone.html" in complaint(cli("report", "pictured:model", "--against", "gone.html"))
+    assert "is no report" in complaint(cli("report", "pictured:model", "--against", "pictured.py"))

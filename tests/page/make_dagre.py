@@ -1,4 +1,4 @@
-"""Fetch the library that lays out the graph of a report, and its licence: ``python -m tests.page.make_dagre [VERSION]``.
+"""Fetch the library that lays out the graph of a report, and its licence: ``python -m tests.page.make_dagre``.
 
 It comes from the npm registry, whose answer is checked against the digest that the registry states.
 """
