@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .. import projects
-from . import make_index, make_terminal
+from . import make_index, make_messages, make_terminal
 from .test_docs import PAGES
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -43,6 +43,11 @@ def test_links_lead_to_headings(page: Path) -> None:
 
 def test_figures_are_up_to_date(request: pytest.FixtureRequest) -> None:
     check(make_index.PAGE, make_index.page(make_index.PAGE.read_text(encoding="utf-8")), make_index.COMMAND, request)
+
+
+def test_messages_are_up_to_date(request: pytest.FixtureRequest) -> None:
+    text = make_messages.PAGE.read_text(encoding="utf-8")
+    check(make_messages.PAGE, make_messages.page(text), make_messages.COMMAND, request)
 
 
 def test_terminal_is_up_to_date(request: pytest.FixtureRequest) -> None:
