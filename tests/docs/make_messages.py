@@ -33,7 +33,7 @@ def split(message: str) -> tuple[str, str]:
 def code(text: str) -> str:
     """Text as code in a cell of a table; what shows an escaped | in one does not agree about the backslash."""
     if "|" in text:
-        return f"<code>{escape(text).replace('|', '&#124;')}</code>"
+        return f"<code>{escape(text).replace('|', '&#124;').replace('`', '&#96;')}</code>"
     ticks = "``" if "`" in text else "`"
     space = " " if "`" in text else ""
     return f"{ticks}{space}{text}{space}{ticks}" if text else ""
