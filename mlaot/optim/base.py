@@ -80,8 +80,9 @@ class Optimizer:
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
 
     def of(self, parameters: Arrays) -> Optimizer:
-        """Return this optimizer with those of its groups alone that name one of these parameters."""
+        """Return this optimizer for these parameters, all of them, with the groups alone that name one of them."""
         result, groups = copy(self), []
+        result.chosen = None
         for patterns, own in self.groups:
             if kept := tuple(p for p in patterns if any(_fits(p, name) for name in parameters)):
                 groups.append((kept, own))
