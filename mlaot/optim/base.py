@@ -268,10 +268,14 @@ def _given(name: str, params: Any) -> tuple[tuple[Pattern, ...] | None, list[Map
             groups += [{**item, "params": own}] if len(item) > 1 else []
             chosen += map(_pattern, own)
         else:
-            chosen.append(_pattern(item[1] if isinstance(item, tuple) and len(item) == 2 else item))
+            one = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+            if not isinstance(one, str | Parameter):
+                chosen = []
+                break
+            chosen.append(_pattern(one))
     if not chosen:
         raise MlaotError(
-            f"{name}: expected the parameters to train, such as net.parameters(), got {shown(params)}; "
+            f"{name}: expected the parameters to train, such as net.parameters() of a Module, got {shown(params)}; "
             f"without them it trains all of the model: {name}(lr=1e-3)"
         )
     return tuple(chosen), groups
