@@ -128,9 +128,12 @@ def test_what_a_model_trains() -> None:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: optim.SGD([], lr=0.1), "SGD: expected the parameters to train, such as net.parameters"),
+    (lambda: optim.SGD([], lr=0.1), "SGD: expected the parameters to train, such as net.parameters.. of a Module"),
     (lambda: optim.SGD(object(), lr=0.1), "SGD: expected the parameters to train"),
-    (lambda: optim.SGD([np.ones(2)], lr=0.1), "'params' are names, patterns, or parameters, got an array"),
+    (
+        lambda: optim.SGD([np.ones(2)], lr=0.1),
+        "SGD: expected the parameters to train, .* without them it trains all of the model",
+    ),
     (lambda: step(optim.SGD([nn.Parameter(np.ones(2))], lr=0.1), Net()), "no parameter is called Parameter"),
     (lambda: lr_scheduler.StepLR(optim.SGD, 3), "StepLR: expected an optimizer such as mlaot.optim.SGD"),
     (

@@ -80,8 +80,9 @@ class Optimizer:
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
 
     def of(self, parameters: Arrays) -> Optimizer:
-        """Return this optimizer with those of its groups alone that name one of these parameters."""
+        """Return this optimizer for these parameters, all of them, with the groups alone that name one of them."""
         result, groups = copy(self), []
+        result.chosen = None
         for patterns, own in self.groups:
             if kept := tuple(p for p in patterns if any(_fits(p, name) for name in parameters)):
                 groups.append((kept, own))
@@ -267,10 +268,14 @@ def _given(name: str, params: Any) -> tuple[tuple[Pattern, ...] | None, list[Map
             groups += [{**item, "params": own}] if len(item) > 1 else []
             chosen += map(_pattern, own)
         else:
-            chosen.append(_pattern(item[1] if isinstance(item, tuple) and len(item) == 2 else item))
+            one = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+            if not isinstance(one, str | Parameter):
+                chosen = []
+                break
+            chosen.append(_pattern(one))
     if not chosen:
         raise MlaotError(
-            f"{name}: expected the parameters to train, such as net.parameters(), got {shown(params)}; "
+            f"{name}: expected the parameters to train, such as net.parameters() of a Module, got {shown(params)}; "
             f"without them it trains all of the model: {name}(lr=1e-3)"
         )
     return tuple(chosen), groups

@@ -160,7 +160,10 @@ FORMS: dict[str, Sequence[Form]] = {
         lambda m: scipy.spatial.distance.cdist(m, m[1:]),
         lambda m: [scipy.spatial.distance.cdist(m, m, metric=x) for x in ("euclidean", "sqeuclidean", "cityblock")],
     ],
-    "cdf": [lambda m, v: (norm.cdf(m), norm.cdf(m, v[0], scale=2), norm(loc=1, scale=3).cdf(m), norm.cdf(m, 0, -1))],
+    "cdf": [
+        lambda m, v: (norm.cdf(m), norm.cdf(m, v[0], scale=2), norm(loc=1, scale=3).cdf(m), norm.cdf(m, 0, -1)),
+        lambda m: m * norm.cdf(0.3) * scipy.stats.expon.cdf(x=np.ones(4), scale=2),
+    ],
     "sf": [lambda m: (norm.sf(m), norm.sf(m, 1, 2))],
     "pdf": [lambda m, v: (norm.pdf(m), norm.pdf(m, loc=v, scale=v), norm.pdf(m, 0, 0))],
     "logpdf": [lambda m: (norm.logpdf(m), norm.logpdf(m, 1, 2.5))],
