@@ -47,12 +47,15 @@ def test_project_covers_a_model(model: str, project: str, covered: bool) -> None
 MODEL = '[tool.mlaot.models.nn]\nmodel = "model:digits"\nlicense = "CC0-1.0"\nlicense-files = ["model/LICENSE"]\n'
 
 
-@pytest.mark.parametrize("said", ["", 'license = {text = "mine"}', 'license = "CC0-1.0 AND"', 'dynamic = ["license"]'])
+LISTED = 'license-files = ["*/LICENSE"]\n'
+UNKNOWN = ("", 'license = {text = "mine"}', 'license = "CC0-1.0 AND"', 'dynamic = ["license"]')
+
+
+@pytest.mark.parametrize("said", [*(LISTED + line for line in UNKNOWN), 'dynamic = ["license-files"]'])
 def test_project_whose_licence_is_not_known_is_let_through(tmp_path: Path, said: str) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "LICENSE").touch()
-    text = f'[project]\nname = "d"\nlicense-files = ["*/LICENSE"]\n{said}\n{MODEL}'
-    (tmp_path / "pyproject.toml").write_text(text)
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "d"\n{said}\n{MODEL}')
     assert load_settings(tmp_path).models[0].license_files == ("model/LICENSE",)
 
 
