@@ -30,6 +30,7 @@ from scikit_build_core.errors import ScikitBuildError
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums, write_checksums
+from mlaot.build.metadata import write_metadata
 from mlaot.build.module import build_module, build_runtime, copy_module, copy_sessions
 from mlaot.build.platforms import (
     ABI3,
@@ -43,10 +44,8 @@ from mlaot.build.platforms import (
 )
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.requirements import check_requirements, imports_of
-from mlaot.build.sbom import sbom, sbom_path
 from mlaot.build.toolchain import (
     ZIG,
-    CompilerInfo,
     Toolchain,
     check_interpreter,
     compiler_name,
@@ -370,10 +369,11 @@ def prepare(build: Build) -> dict[str, Path]:
         files = copy_models(build.settings, generated)
     else:
         files = compile_models(build.settings, generated, toolchain, build.abi)
-    sbom_file = write_sbom(build.settings, generated, compiler, "py3-none" if python else build.abi)
-    files["${SKBUILD_METADATA_DIR}/" + sbom_path(build.settings.name)] = sbom_file
+    folder, abi = build_folder(Path()) / "metadata", "py3-none" if python else build.abi
+    metadata = write_metadata(build.settings, generated, compiler, abi, folder)
     large = {name: path for name, path in files.items() if path.stat().st_size > LARGE}
     small = {path.as_posix(): name for name, path in files.items() if name not in large}
+    small |= {path.as_posix(): "${SKBUILD_METADATA_DIR}/" + name for name, path in metadata.items()}
     config["override"]["wheel"]["force-include"] = small
     return large
 
@@ -410,15 +410,6 @@ def files_below(folder: Path, settings: Settings) -> dict[str, Path]:
     copy_sessions(settings, c_folder(), folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in files}
-
-
-def write_sbom(settings: Settings, generated: Path, compiler: CompilerInfo | None, abi: str) -> Path:
-    """Write the wheel's bill of materials."""
-    project = read_pyproject(Path())["project"]
-    path = build_folder(Path()) / sbom_path(settings.name)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(sbom(project, settings.models, generated, compiler, abi), encoding="utf-8")
-    return path
 
 
 def c_folder() -> Path:

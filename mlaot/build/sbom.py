@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from mlaot.build import checksums
 from mlaot.build.toolchain import CompilerInfo
 from mlaot.checked_json import read_json
 from mlaot.schedule.machine import PYTHON
@@ -38,6 +40,11 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 def sbom_path(name: str) -> str:
     """Return the path below the wheel's ``.dist-info``."""
     return f"sboms/{name}.cdx.json"
+
+
+def card_path(module: str) -> str:
+    """Return the path of a model's card below the wheel's ``.dist-info``."""
+    return f"model-cards/{module}.md"
 
 
 def read_metadata(generated: Path, model: ModelSettings) -> Data:
@@ -126,6 +133,8 @@ def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo
         "bom-ref": model.module,
         "name": model.module,
         **{key: about[key] for key in ("version", "licenses") if key in about},
+        **({"licenses": [{"expression": model.license}]} if model.license else {}),
+        **({"externalReferences": files} if (files := metadata_files(model)) else {}),
         "modelCard": {
             "modelParameters": {key: deduplicate(formats) for key, formats in ports.items() if formats},
             **({"quantitativeAnalysis": {"performanceMetrics": bounds}} if bounds else {}),
@@ -135,11 +144,22 @@ def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo
                 "type": "data",
                 "bom-ref": f"{model.module}:weights",
                 "name": "weights",
-                "hashes": [{"alg": "SHA-256", "content": weights["sha256"]}],
+                "hashes": sha256(weights["sha256"]),
             }
         ],
         "properties": properties(values),
     }
+
+
+def metadata_files(model: ModelSettings) -> list[Data]:
+    """Refer to a model's licences and its card, by their places in the wheel relative to the bill."""
+    cards = {card_path(model.module): model.model_card} if model.model_card else {}
+    licences = {f"licenses/{file}": file for file in model.license_files}
+    return [
+        {"type": kind, "url": f"../{quote(name)}", "hashes": sha256(checksums.digest(Path(file)))}
+        for kind, files in (("license", licences), ("model-card", cards))
+        for name, file in files.items()
+    ]
 
 
 def count_text(ops: Mapping[str, int]) -> str:
@@ -154,8 +174,12 @@ def deduplicate(items: list[Data]) -> list[Data]:
 
 def file_component(name: str, digest: str) -> Data:
     """Describe a file that tracing read."""
-    hashes = [{"alg": "SHA-256", "content": digest}]
-    return {"type": "file", "bom-ref": f"file:{name}", "name": name, "hashes": hashes}
+    return {"type": "file", "bom-ref": f"file:{name}", "name": name, "hashes": sha256(digest)}
+
+
+def sha256(digest: str) -> list[Data]:
+    """Format a digest."""
+    return [{"alg": "SHA-256", "content": digest}]
 
 
 def tool(name: str, number: str) -> Data:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from setuptools import Distribution, Extension, find_namespace_packages
 
 from mlaot.build.budget import check_wheel
 from mlaot.build.checksums import verify_checksums
-from mlaot.build.hooks import generate_files, is_frozen, one_line_errors, watch_sources, write_sbom
+from mlaot.build.hooks import build_folder, generate_files, is_frozen, one_line_errors, watch_sources
+from mlaot.build.metadata import write_metadata
 from mlaot.build.module import build_module, build_runtime, copy_sessions
 from mlaot.build.platforms import abi_name
 from mlaot.build.pyinstaller import hook_files
 from mlaot.build.requirements import check_requirements, imports_of
-from mlaot.build.sbom import sbom_path
 from mlaot.build.toolchain import check_interpreter, describe_compiler, find_toolchain, is_free_threaded, own_abi
 from mlaot.build.wheel_entries import add_entries
 from mlaot.errors import MlaotError
@@ -92,7 +93,7 @@ def build_ext_class(base: Any) -> Any:
     """Derive the project's ``build_ext`` command, which builds mlaot's extensions in mlaot's way."""
 
     class build_ext(base):
-        sbom: Path | None = None
+        metadata: Mapping[str, Path] = MappingProxyType({})  # empty if an editable install asks for metadata only
 
         def get_ext_filename(self, fullname: str) -> str:
             if not isinstance(self.ext_map.get(fullname), ModelExtension):
@@ -112,7 +113,8 @@ def build_ext_class(base: Any) -> Any:
                 check_requirements(read_pyproject(Path())["project"], settings.models, generated_folder(settings))
                 copy_sessions(settings, generated_folder(settings), Path(self.build_lib))
                 compiler = describe_compiler(self.toolchain, settings)
-                self.sbom = write_sbom(settings, generated_folder(settings), compiler, own_abi())
+                folder = build_folder(Path()) / "metadata"
+                self.metadata = write_metadata(settings, generated_folder(settings), compiler, own_abi(), folder)
 
         def build_extension(self, ext: Any) -> None:
             if not isinstance(ext, ModelExtension):
@@ -172,7 +174,7 @@ def build_py_class(base: Any, settings: Settings) -> Any:
 
 
 def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
-    """Derive the project's ``bdist_wheel`` command, which adds the bill of materials.
+    """Derive the project's ``bdist_wheel`` command, which adds the bill of materials and the models' cards.
 
     With ``own_tag`` it sets the wheel's tag: setuptools knows none for the stable ABI of free-threaded Python.
     """
@@ -193,11 +195,9 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
 
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
             super().write_wheelfile(wheelfile_base, *arguments, **more)
-            sbom_file = self.get_finalized_command("build_ext").sbom
-            if sbom_file is not None:  # None if an editable install asks for metadata only
-                target = Path(wheelfile_base, sbom_path(settings.name))
-                target.parent.mkdir(exist_ok=True)
-                shutil.copy(sbom_file, target)
+            for name, path in self.get_finalized_command("build_ext").metadata.items():
+                Path(wheelfile_base, name).parent.mkdir(exist_ok=True)
+                shutil.copy(path, Path(wheelfile_base, name))
 
     return bdist_wheel
 
@@ -216,11 +216,12 @@ def reproducible_archive() -> Iterator[None]:
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:
-    """Derive the project's ``sdist`` command, which adds the generated C unless the sdist is to be live."""
+    """Derive the project's ``sdist`` command, which adds the models' cards and, unless it is to be live, the C."""
 
     class sdist(base):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-            super().make_release_tree(base_dir, files)
+            cards = {model.model_card for model in settings.models} - {""}
+            super().make_release_tree(base_dir, [*files, *sorted(cards - set(files))])
             if settings.sdist == "frozen":
                 with one_line_errors():
                     shutil.copytree(generated_folder(settings), Path(base_dir, FROZEN), dirs_exist_ok=True)

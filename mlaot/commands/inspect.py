@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mlaot.commands.modules import modules_of, open_wheel, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
 from mlaot.commands.project import project_of
-from mlaot.commands.sbom import provenance_of, read_sbom
+from mlaot.commands.sbom import licence_of, provenance_of, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
 from mlaot.settings import FILE, ModelSettings, Settings
@@ -151,6 +151,11 @@ def show_wheel(data: Data) -> None:
     metadata = data["metadata"]
     print(f"{data['wheel']}: {metadata.get('Name')} {metadata.get('Version')}, {size(data['bytes'])}")
     print(f"  for {', '.join(data['tags'])}")
+    if licence := metadata.get("License-Expression"):
+        print(f"  licence {licence}")
+    for part in data["sbom"].get("components", []):
+        if part["type"] == "machine-learning-model" and (own := licence_of(part)) not in ("", licence):
+            print(f"  {part['name']}: {own}")
     if requires := metadata.get("Requires-Dist"):
         print(f"  requires {requires}")
     if provenance := provenance_of(data["sbom"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from urllib.parse import unquote
 
 from mlaot.checked_json import MAX_BYTES, parse_json
 from mlaot.commands.output import Data
@@ -13,7 +14,10 @@ SBOM = ".cdx.json"
 
 PROPERTIES = [{"name": str, "value": str}]
 TOOL = {"name": str, "version": str, "description?": str, "properties?": PROPERTIES}
-PART = {"name": str, "type": str, "properties?": PROPERTIES, "hashes?": [{"content": str}]}
+PART = {
+    **{"name": str, "type": str, "properties?": PROPERTIES, "hashes?": [{"content": str}]},
+    **{"licenses?": [{"expression?": str}], "externalReferences?": [{"type": str, "url": str}]},
+}
 BOM = {"metadata": {"tools": {"components": [TOOL]}}, "components": [PART]}
 
 
@@ -60,6 +64,13 @@ def provenance_of(bom: Data) -> dict[str, str]:
         provenance |= {f"{part['name']} {name}": value for name, value in own_properties(part).items()}
         provenance |= {f"{part['name']} sha256": row["content"] for row in part.get("hashes", [])}
     return provenance
+
+
+def licence_of(part: Data) -> str:
+    """Return the licence of a model, the files with its text, and its card, as far as it has any."""
+    licences = [row["expression"] for row in part.get("licenses", []) if "expression" in row]
+    files = [unquote(row["url"]).removeprefix("../") for row in part.get("externalReferences", [])]
+    return ", ".join([*licences, *files])
 
 
 def own_properties(component: Data) -> dict[str, str]:

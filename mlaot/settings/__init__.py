@@ -33,6 +33,8 @@ MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"  # ASCII: the la
 ONNX = r"^.*\.onnx$"
 PATH = r"^([A-Za-z]:[\\/])?[^:]+$"  # no module:attribute
 SKLEARN = rf"{MODEL}|^.*\.skops$"
+LICENCE = r"^[A-Za-z0-9.+:() -]+$"  # whether it is an expression, its parser knows
+MARKDOWN = r"^.+\.(md|markdown)$"
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
 KINDS = ("model", "llm", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
@@ -201,6 +203,34 @@ class ModelSettings(Options):
         "inputs as the model is given them, as `module:attribute`: an array, or a tuple or a dict of arrays",
         example="model:sample",
         otherwise="made up by a seed",
+    )
+    license: str = key(
+        "the licence of the model as an SPDX expression, which `license` of `[project]` must cover",
+        default="",
+        otherwise="that of the project",
+        expected="an SPDX licence expression such as 'Apache-2.0' or 'MIT AND CC-BY-4.0', or 'LicenseRef-NAME' for a"
+        " licence that SPDX does not list",
+        example="Apache-2.0",
+        pattern=LICENCE,
+    )
+    license_files: tuple[str, ...] = key(
+        "files with the texts of licences and notices of the model: paths or patterns, relative to the project, out of"
+        " those of `license-files` in `[project]`",
+        default=(),
+        otherwise="none",
+        expected="a list of paths or patterns such as ['model/LICENSE*']",
+        example=("model/LICENSE*",),
+        spelling="license-files",
+        items={"type": "string", "pattern": "^.+$"},
+    )
+    model_card: str = key(
+        "a model card, Markdown, that the wheel has in its `.dist-info/model-cards`",
+        default="",
+        otherwise="none",
+        expected="the path of a Markdown file, such as 'model/README.md'",
+        example="model/README.md",
+        spelling="model-card",
+        pattern=MARKDOWN,
     )
     dims: tuple[tuple[str, Size], ...] = ()
     budget: Budget = Budget()

@@ -21,15 +21,29 @@ SCHEMA_TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def key(doc: str, *, example: Any, expected: str, default: Any = MISSING, otherwise: str = "", **schema: Any) -> Any:
+def key(
+    doc: str,
+    *,
+    example: Any,
+    expected: str,
+    default: Any = MISSING,
+    otherwise: str = "",
+    spelling: str = "",
+    **schema: Any,
+) -> Any:
     """Declare a field that is a key of TOML.
 
     ``doc`` is its line in the documentation, ``expected`` what errors say of the value. A key without ``default`` is
-    required, unless ``otherwise`` says in words what holds without it. ``schema`` has the keywords of JSON Schema for
-    the value, besides its type.
+    required, unless ``otherwise`` says in words what holds without it. ``spelling`` is the key where that is not the
+    field's name. ``schema`` has the keywords of JSON Schema for the value, besides its type.
     """
-    metadata = {"doc": doc, "example": example, "expected": expected, "otherwise": otherwise, "schema": schema}
-    return field(default=default, metadata=metadata)
+    texts = {"doc": doc, "expected": expected, "otherwise": otherwise, "spelling": spelling}
+    return field(default=default, metadata={**texts, "example": example, "schema": schema})
+
+
+def spelled(key: Field[Any]) -> str:
+    """Return a key as TOML has it."""
+    return str(key.metadata["spelling"] or key.name)
 
 
 def flag(doc: str, *, default: bool = False, otherwise: str = "") -> Any:
@@ -51,8 +65,8 @@ def limit(doc: str, expected: str, example: float, minimum: int = 0) -> Any:
 
 def keys_of(kind: Any) -> dict[str, Field[Any]]:
     """Return the fields of a dataclass that are keys of its table, those of its own first."""
-    keys = {key.name: key for key in fields(kind) if key.metadata}
-    return {name: keys[name] for name in sorted(keys, key=lambda name: name not in kind.__annotations__)}
+    keys = [key for key in fields(kind) if key.metadata]
+    return {spelled(key): key for key in sorted(keys, key=lambda key: key.name not in kind.__annotations__)}
 
 
 def schema_of(key: Field[Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from mlaot.settings import (
     is_package,
 )
 from mlaot.settings.keys import fits, keys_of, schema_of
+from mlaot.settings.licences import find_licence
 from mlaot.settings.names import check_modules
 from mlaot.settings.onnx_files import find_onnx_files
 from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
@@ -158,6 +159,7 @@ def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settin
     budget = ProjectBudget(**read_table(ProjectBudget, tool.get("budget", {}), BUDGET))
     onnxruntime = read_onnxruntime(tool["onnxruntime"], values["name"], project) if "onnxruntime" in tool else None
     models = [read_model(name, table, values, budget) for name, table in tables.items()]
+    models = [find_licence(model, pyproject["project"], project) for model in models]
     return Settings(
         **values,
         models=(*models, *(models_of_files(onnxruntime, models, values, budget) if onnxruntime else ())),

@@ -16,7 +16,7 @@ from typing import Any
 
 from mlaot.errors import MlaotError, did_you_mean
 from mlaot.settings import FILE, TABLES
-from mlaot.settings.keys import fits, keys_of, schema_of
+from mlaot.settings.keys import fits, keys_of, schema_of, spelled
 
 
 def read_pyproject(project: Path) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def read_pyproject(project: Path) -> dict[str, Any]:
 
 
 def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
-    """Return the values of all keys of ``kind``, checked.
+    """Return the values of all keys of ``kind``, checked, by the names of their fields.
 
     ``defaults`` are those that the fields cannot know. The caller reads the keys ``besides`` itself.
     """
@@ -49,9 +49,9 @@ def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), *
         if name in table:
             if not fits(table[name], schema_of(key)):
                 raise value_error(key, where, table[name])
-            values[name] = tuple(table[name]) if isinstance(table[name], list) else table[name]
+            values[key.name] = tuple(table[name]) if isinstance(table[name], list) else table[name]
         elif name in defaults or key.default is not MISSING:
-            values[name] = defaults.get(name, key.default)
+            values[key.name] = defaults.get(name, key.default)
         else:
             raise MlaotError(f"no key {name!r} in {where} of {FILE}; expected {key.metadata['expected']}")
     return values
@@ -87,4 +87,5 @@ def value_error(key: Field[Any], where: str, value: Any) -> MlaotError:
     items = value if isinstance(value, list) else [value]
     unknown = [item for item in items if isinstance(item, str) and item not in words]
     hint = did_you_mean(unknown[0], words) if unknown else ""
-    return MlaotError(f"key {key.name!r} in {where} of {FILE} must be {key.metadata['expected']}; got {value!r}{hint}")
+    expected = key.metadata["expected"]
+    return MlaotError(f"key {spelled(key)!r} in {where} of {FILE} must be {expected}; got {value!r}{hint}")

@@ -198,7 +198,7 @@ def test_generated_files_stay_out_of_git_and_are_replaced_as_a_whole(project: Pr
     assert sorted(path.name for path in (project.path / "build/mlaot").iterdir() if path.is_dir()) == [
         "c",
         "lib",
-        "sboms",
+        "metadata",
     ]
     assert wheel.exists()
 

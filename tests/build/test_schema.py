@@ -35,6 +35,10 @@ BEYOND_A_SCHEMA = (
     "is for models of llm; leave it out",
     "is for models of llm and onnx; leave it out",
     "key 'files' in [tool.mlaot.onnxruntime] of pyproject.toml: ",
+    "got 'Apache 2.0'",
+    "does not cover",
+    "no file of the project matches",
+    "which the wheel has only if [project] says so",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

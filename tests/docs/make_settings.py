@@ -10,7 +10,7 @@ from dataclasses import Field
 from typing import Any
 
 from mlaot.settings import TABLES
-from mlaot.settings.keys import is_required, keys_of, schema_of
+from mlaot.settings.keys import is_required, keys_of, schema_of, spelled
 from mlaot.settings.schema import json_schema
 
 from ..projects import ROOT
@@ -40,13 +40,13 @@ def table(kind: Any) -> str:
     for key in keys_of(kind).values():
         default = "must be given" if is_required(key) else key.metadata["otherwise"] or f"`{json.dumps(key.default)}`"
         type_name = schema_of(key)["type"].replace("array", "array of strings")
-        lines.append(f"| `{key.name}` | {type_name} | {default} | {key.metadata['doc']} | {example(key)} |")
+        lines.append(f"| `{spelled(key)}` | {type_name} | {default} | {key.metadata['doc']} | {example(key)} |")
     return "\n".join(lines) + "\n"
 
 
 def example(key: Key) -> str:
     """A line of TOML, which writes such values as JSON does."""
-    return f"`{key.name} = {json.dumps(key.metadata['example'])}`"
+    return f"`{spelled(key)} = {json.dumps(key.metadata['example'])}`"
 
 
 if __name__ == "__main__":

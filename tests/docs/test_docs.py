@@ -153,9 +153,11 @@ def check_settings(block: Block, folder: Path) -> None:
     """A pyproject.toml as mlaot reads it, or a part of one."""
     parsed = tomllib.loads(block.text)
     if "project" in parsed and "mlaot" in parsed.get("tool", {}):
-        (folder / "src").mkdir(parents=True, exist_ok=True)
+        for name in ("src", "model"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "pyproject.toml").write_text(block.text, encoding="utf-8")
-        (folder / "model.onnx").touch()  # for patterns
+        for name in ("model.onnx", "LICENSE", "model/LICENSE", "model/README.md"):
+            (folder / name).touch()  # for patterns
         load_settings(folder)
 
 

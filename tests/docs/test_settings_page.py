@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from mlaot.settings import TABLES
-from mlaot.settings.keys import fits, keys_of, schema_of
+from mlaot.settings.keys import fits, keys_of, schema_of, spelled
 
 from . import make_settings
 
@@ -27,7 +27,7 @@ def test_stored_schema_is_up_to_date() -> None:
 @pytest.mark.parametrize("key", KEYS, ids=[key.name for key in KEYS])
 def test_example_is_allowed_and_not_the_default(key: make_settings.Key) -> None:
     line = make_settings.example(key).strip("`")
-    value = tomllib.loads(line)[key.name]
+    value = tomllib.loads(line)[spelled(key)]
     assert fits(value, schema_of(key))
     assert value != (list(key.default) if isinstance(key.default, tuple) else key.default)
 

@@ -225,6 +225,8 @@ def pyproject(rng: random.Random) -> dict[str, Any]:
     models: Any = {name(rng) if rng.random() < 0.5 else "nn": model(rng, table) for _ in range(rng.randint(1, 3))}
     tool = table(Settings, 0.15) | ({"models": models if rng.random() < 0.98 else value()})
     project = {"name": rng.choice(("digits", "a-b.c", "My-Digits", name(rng)))} if rng.random() < 0.97 else value()
+    if isinstance(project, dict) and rng.random() < 0.9:
+        project["license-files"] = ["model/LICENSE"] if rng.random() < 0.9 else value()
     return {"project": project, "tool": {"mlaot": tool if rng.random() < 0.98 else value()}}
 
 
@@ -259,7 +261,9 @@ def quoted(text: str) -> str:
 
 def settings(rng: random.Random, folder: Path) -> None:
     """Read random settings; ``MlaotError`` where they are wrong."""
-    folder.mkdir()
+    (folder / "model").mkdir(parents=True)
+    for name in ("LICENSE", "README.md"):  # of the keys' examples
+        (folder / "model" / name).touch()
     found = pyproject(rng)
     text = "".join(f"{key} = {toml(part)}\n" for key, part in found.items())
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")

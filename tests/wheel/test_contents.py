@@ -39,6 +39,7 @@ def test_contents(wheel: Wheel, name: str) -> None:
         hooks = (f"hook-{module.replace('/', '.')}.py" for module in MODULES[name])
         expected |= {f"zoo/__pyinstaller/{hook}" for hook in ("__init__.py", *hooks)}
         expected |= {"zoo/runtime.abi3.so", f"{info}/entry_points.txt"}
+        expected |= {f"{info}/licenses/LICENSE-pair", f"{info}/model-cards/zoo.pair.md"}
     expected |= {f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD"}
     expected.add(f"{info}/sboms/{info.removesuffix('-1.0.dist-info')}.cdx.json")
     with zipfile.ZipFile(made) as file:

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from mlaot.commands.inspect import show_wheel
+from mlaot.commands.modules import open_wheel, read_wheel
+from mlaot.commands.sbom import read_sbom
+
 from .conftest import PROJECTS, Wheel
 
 PACKAGES = {"xor": "xor", "train": "digits_train", "serve": "digits", "zoo": "zoo"}
@@ -54,6 +58,31 @@ def test_says_what_the_model_is(wheel: Wheel) -> None:
     mlaot, compiler = bom["metadata"]["tools"]["components"]
     assert mlaot["name"] == "mlaot" and compiler["name"] in ("gcc", "clang", "zig") and said(compiler)["target"]
     assert bom["metadata"]["component"]["purl"] == "pkg:pypi/digits@1.0"
+
+
+def test_says_under_which_licence_a_model_is(wheel: Wheel, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own, with its text and its card beside the bill; that of the project where the model has none."""
+    bom = json.loads(read(wheel("zoo"), "zoo"))
+    models = {part["name"]: part for part in bom["components"] if part["type"] == "machine-learning-model"}
+    assert models["zoo.pair"]["licenses"] == [{"expression": "CC0-1.0"}]
+    assert models["zoo.bare"]["licenses"] == [{"expression": "MIT AND CC0-1.0"}]
+    assert "externalReferences" not in models["zoo.bare"]
+    references = {row["type"]: row for row in models["zoo.pair"]["externalReferences"]}
+    with zipfile.ZipFile(wheel("zoo")) as file:
+        for kind, name in ("license", "licenses/LICENSE-pair"), ("model-card", "model-cards/zoo.pair.md"):
+            digest = hashlib.sha256(file.read(f"zoo-1.0.dist-info/{name}")).hexdigest()
+            assert references[kind]["url"] == f"../{name}"
+            assert references[kind]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+        metadata = file.read("zoo-1.0.dist-info/METADATA").decode()
+    assert "License-Expression: MIT AND CC0-1.0\nLicense-File: LICENSE-pair\n" in metadata
+    with open_wheel(wheel("zoo")) as file:
+        show_wheel({**read_wheel(wheel("zoo")), "sbom": read_sbom(file)})
+    lines = capsys.readouterr().out.splitlines()[2:5]
+    assert lines[:2] == [
+        "  licence MIT AND CC0-1.0",
+        "  zoo.pair: CC0-1.0, licenses/LICENSE-pair, model-cards/zoo.pair.md",
+    ]
+    assert lines[2].startswith("  made by mlaot")
 
 
 def test_weights_are_those_of_the_module(wheel: Wheel) -> None:

@@ -1,0 +1,141 @@
+"""Licences and model cards: find their files, and hold them against what [project] says of the whole wheel.
+
+A wheel's METADATA and its folder of licences follow from ``license`` and ``license-files`` of [project] alone, to which
+no tool may add (PEP 621, PEP 639). So these must cover what the models say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Union
+
+from mlaot.errors import MlaotError
+from mlaot.settings import FILE, ModelSettings
+from mlaot.settings.keys import keys_of
+from mlaot.settings.patterns import find_files
+from mlaot.settings.tables import table_of, value_error
+
+# A licence, or AND or OR with what it joins.
+Expression = Union[str, "tuple[str, list[Expression]]"]
+OPERATORS = ("AND", "OR", "WITH")
+NAME = re.compile(r"(DocumentRef-[A-Za-z0-9.-]+:)?[A-Za-z0-9.-]+\+?")
+
+
+def find_licence(model: ModelSettings, project: Mapping[str, Any], folder: Path) -> ModelSettings:
+    """Return a model with the files that its patterns mean; refuse what [project] does not cover."""
+    where = table_of(model.name)
+    check_expression(model, project.get("license"), where)
+    key = f"key 'license-files' in {where} of {FILE}"
+    files = [file for name in model.license_files for file in find_files(folder, name, key, "model/LICENSE*")]
+    check_listed(files, project, folder, key)
+    key = f"key 'model-card' in {where} of {FILE}"
+    cards = find_files(folder, model.model_card, key, "model/README.md") if model.model_card else []
+    if len(cards) > 1:
+        raise MlaotError(f"{key}: {model.model_card!r} means {len(cards)} files; a model has one card")
+    for file in (*files, *cards):
+        try:
+            (folder / file).read_bytes().decode()
+        except UnicodeDecodeError as error:
+            raise MlaotError(f"{file} is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    return replace(model, license_files=tuple(dict.fromkeys(files)), model_card="".join(cards))
+
+
+def check_expression(model: ModelSettings, project: Any, where: str) -> None:
+    """Refuse what is no SPDX expression, and a licence that the project's expression, if it has one, does not cover."""
+    if not model.license:
+        return
+    try:
+        expression = parse_expression(model.license)
+    except ValueError:
+        raise value_error(keys_of(ModelSettings)["license"], where, model.license) from None
+    try:
+        granted = set(names_of(parse_expression(project))) if isinstance(project, str) else None
+    except ValueError:
+        return  # the build backend refuses it
+    if granted is not None and not is_covered(expression, granted):
+        both = " AND ".join(f"({text})" if " OR " in text else text for text in (project, model.license))
+        raise MlaotError(
+            f"key 'license' in {where} of {FILE} is {model.license!r}, which license = {project!r} of [project] does"
+            f" not cover, although the wheel holds the model; write license = {both!r} there"
+        )
+
+
+def check_listed(files: Sequence[str], project: Mapping[str, Any], folder: Path, key: str) -> None:
+    """Refuse files of licences that ``license-files`` of [project] does not mean; the backend refuses what is wrong."""
+    patterns, dynamic = project.get("license-files", []), project.get("dynamic", [])
+    if not isinstance(patterns, list) or not isinstance(dynamic, list) or "license-files" in dynamic:
+        return
+    listed: set[str] = set()
+    for pattern in map(str, patterns):
+        with suppress(MlaotError):
+            listed.update(find_files(folder, pattern, "", ""))
+    if missing := [file for file in files if file not in listed]:
+        raise MlaotError(
+            f"{key} means {missing[0]!r}, which the wheel has only if [project] says so, too; write license-files ="
+            f" {[*patterns, *dict.fromkeys(missing)]} there"
+        )
+
+
+def parse_expression(text: str) -> Expression:
+    """Parse an SPDX licence expression; raise ValueError if it is none."""
+    tokens = ["", *reversed(re.findall(r"[()]|[^\s()]+", text))]
+    try:
+        expression = _parse_joined("OR", tokens)
+    except RecursionError:
+        raise ValueError("too many parentheses") from None
+    if tokens != [""]:
+        raise ValueError(f"unexpected {tokens[-1]!r}")
+    return expression
+
+
+def _parse_joined(operator: str, tokens: list[str]) -> Expression:
+    """Take operands that one operator joins from the end of ``tokens``; AND binds tighter than OR."""
+    parts = [_parse_joined("AND", tokens) if operator == "OR" else _parse_licence(tokens)]
+    while tokens[-1] == operator:
+        tokens.pop()
+        parts.append(_parse_joined("AND", tokens) if operator == "OR" else _parse_licence(tokens))
+    return (operator, parts) if len(parts) > 1 else parts[0]
+
+
+def _parse_licence(tokens: list[str]) -> Expression:
+    """Take a licence, which may have an exception, or what is in parentheses."""
+    if tokens[-1] == "(":
+        tokens.pop()
+        expression = _parse_joined("OR", tokens)
+        if tokens[-1] != ")":
+            raise ValueError("a parenthesis is left open")
+        tokens.pop()
+        return expression
+    name = _parse_name(tokens)
+    if tokens[-1] != "WITH":
+        return name
+    tokens.pop()
+    return f"{name} WITH {_parse_name(tokens)}"
+
+
+def _parse_name(tokens: list[str]) -> str:
+    """Take the identifier of a licence or of an exception."""
+    if not NAME.fullmatch(tokens[-1]) or tokens[-1] in OPERATORS:
+        raise ValueError(f"expected a licence, got {tokens[-1]!r}")
+    return tokens.pop()
+
+
+def names_of(expression: Expression) -> Iterator[str]:
+    """Yield the licences in an expression, in small letters, which mean the same."""
+    if isinstance(expression, str):
+        yield expression.lower()
+    else:
+        for part in expression[1]:
+            yield from names_of(part)
+
+
+def is_covered(expression: Expression, granted: set[str]) -> bool:
+    """Tell whether an expression holds where exactly the licences that are granted do: of those joined by OR, one."""
+    if isinstance(expression, str):
+        return expression.lower() in granted
+    operator, parts = expression
+    return (any if operator == "OR" else all)(is_covered(part, granted) for part in parts)
