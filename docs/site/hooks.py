@@ -1,6 +1,6 @@
 """What the site changes of the pages, which are also read as files: links out of docs, and the names of files.
 
-README.md, CHANGELOG.md and CONTRIBUTING.md become pages, and other files that a page links to are served as text.
+README.md and others of its folder become pages, and other files that a page links to are served as text.
 ``<!-- file: model.py -->`` in front of a block, by which tests write that file, becomes the title of the block.
 """
 
@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-PAGES = {name: name.lower() for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")}
+PAGES = {f"{name}.md": f"{name.lower()}.md" for name in ("README", "CHANGELOG", "VERSIONS", "SECURITY", "CONTRIBUTING")}
 LINK = re.compile(r"(?<=\]\()(?!https?://)([^)#\s]+)")
 NAMED = re.compile(r"^<!-- file: (?P<name>.+) -->\n```(?P<language>\w+)$", re.MULTILINE)
 NOTE = re.compile(r"^<!-- .* -->\n(?=```)", re.MULTILINE)

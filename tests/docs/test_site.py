@@ -30,7 +30,7 @@ def test_every_page_has_one_place() -> None:
     """What README.md and others are called on the site, ``docs/site/hooks.py`` says."""
     settings = (projects.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     places = re.findall(r"^ +- .+: (\S+\.md)$", settings.partition("\nnav:\n")[2], re.MULTILINE)
-    outside = ["readme.md", "changelog.md", "contributing.md"]
+    outside = ["readme.md", "changelog.md", "versions.md", "security.md", "contributing.md"]
     assert Counter(places) == Counter([page.name for page in (projects.ROOT / "docs").glob("*.md")] + outside)
 
 
