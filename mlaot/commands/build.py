@@ -7,11 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from mlaot.commands.hooks import call_hook, progress, unpack
+from mlaot.commands.hooks import call_hook, unpack
 from mlaot.commands.output import size
 from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.settings.reading import load_settings
+from mlaot.stages import BUILD
 
+STAGES = BUILD
 HELP = "make the wheel for this machine"
 DESCRIPTION = """\
 Make the wheel for this machine with the packages of this environment, whatever
@@ -28,6 +30,7 @@ EXAMPLES = """\
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print a line for each stage, from the start")
     parser.add_argument("--sdist", action="store_true", help="make an sdist too, and the wheel from it")
     add_build(parser)
 
@@ -46,8 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def make(project: Path, kind: str, out: Path, cache: bool) -> Path:
     """Make one file and print a line about it."""
     begun = time.perf_counter()
-    with progress(f"building the {kind}") as note:
-        path = call_hook(project, f"build_{kind}", out, note, cache=cache)
+    path = call_hook(project, f"build_{kind}", out, lambda line: print(line, flush=True), cache=cache)
     show_file(path, begun)
     return path
 
