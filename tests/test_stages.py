@@ -5,6 +5,7 @@ No test looks at a clock: a stage lasts until its line has come, and patience is
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from mlaot import stages
 from mlaot.errors import MlaotError
-from mlaot.stages import report_progress, stage
+from mlaot.stages import BUILD, PASSES, State, follow, print_lines, report_progress, stage, stages_of, write_states
 
 from .commands.conftest import Cli, cli, complaint, start
 
@@ -103,6 +104,49 @@ def test_the_same_again_comes_less_often(said: Said, monkeypatch: pytest.MonkeyP
         for _ in range(20):
             time.sleep(0.001)
     assert str(said).count("long") == 1
+
+
+def test_a_line_for_each_stage(said: Said) -> None:
+    """Not one for each number, nor where two stages take turns."""
+    show = print_lines(BUILD, 1e9, 0)
+    x, y = State("a", "x"), State("a", "y")
+    for state in (x._replace(number=1, total=2), x._replace(number=2, total=2), y, State(), x, State("b", "x")):
+        show(state)
+    assert [line.partition(", ")[0] for line in str(said).splitlines()] == [
+        "mlaot: a: x 1 of 2",
+        "mlaot: a: y",
+        "mlaot: b: x",
+    ]
+    said.forget()
+    print_lines(BUILD, 1e9, 1e9)(State("a", "x"))  # the build has only begun
+    assert str(said) == ""
+
+
+def test_which_stage_of_which_model(said: Said) -> None:
+    with report_progress(), stages_of("a.b", ["a.a", "a.b"]), stage(PASSES, 2) as advance:
+        wait_for(said, "mlaot: a.b (2 of 2): passes, stage 4 of 10, ")
+        advance("simplify")
+        wait_for(said, "mlaot: a.b (2 of 2): passes 1 of 2 (simplify), stage 4 of 10, ")
+    with report_progress((PASSES,)), stages_of("a.b", ["a.b"]), stage(PASSES):
+        wait_for(said, "mlaot: a.b: passes, stage 1 of 1, ")
+
+
+def test_another_process_reports(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state"
+    with report_progress(), follow(file) as environ:
+        write_states(file)(State("a.b", "compiling", 3, 5, "nn_v3.c"))
+        wait_for(said, "mlaot: a.b: compiling 3 of 5 (nn_v3.c), stage 8 of 10, ")
+        file.write_text("[1, ")
+        with stage("own"):
+            wait_for(said, "mlaot: own, ")
+    said.forget()
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with report_progress(), stage("theirs", 2):
+        while "theirs" not in file.read_text():
+            time.sleep(0.001)
+    assert State(*json.loads(file.read_text())) == State()
+    assert str(said) == ""
 
 
 def test_without_a_build_nothing_is_said(said: Said) -> None:

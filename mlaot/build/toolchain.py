@@ -349,7 +349,7 @@ def split_variable(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None = None) -> str:
-    """Run a compiler; print all its output on stderr if it fails, and raise the line that matters.
+    """Run a compiler; if it fails, print its output, if there is more than one line, and raise the line that matters.
 
     ``timeout`` is in seconds.
     """
@@ -369,8 +369,8 @@ def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None 
     except subprocess.TimeoutExpired:
         raise MlaotError(f"it has not come to an end after {timeout} s") from None
     if result.returncode:
-        sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr if len(lines) > 1 else ''}")
         lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says only that ld failed
         errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
         raise MlaotError(errors[0] if errors else f"exit status {result.returncode}")

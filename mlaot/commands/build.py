@@ -38,12 +38,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the sdist, if asked for, then the wheel."""
     project = Path(options.project)
-    load_settings(project)
+    check_project(project)
     with output_folder(Path(options.out)) as out, tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         if options.sdist:
             project = unpack(make(project, "sdist", out, options.cache), Path(folder))
         make(project, "wheel", out, options.cache)
     return 0
+
+
+def check_project(project: Path) -> None:
+    """Check the settings of a project, which may also stand in a build file of CMake or meson."""
+    if not any((project / name).is_file() for name in ("CMakeLists.txt", "meson.build")):
+        load_settings(project)
 
 
 def make(project: Path, kind: str, out: Path, cache: bool) -> Path:

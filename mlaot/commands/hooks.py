@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlaot.build.cache import CACHE_VARIABLE, OFF
@@ -59,16 +59,20 @@ def call_hook(
         state = Path(folder, "state")
         with follow(state) as environ:
             environ |= {} if cache else {CACHE_VARIABLE: OFF}
-            status, complained = run_hook(command, project, environ, note, write_states(state))
+            status, complained, printed = run_hook(command, project, environ, note, write_states(state))
         if status and not complained:
-            raise MlaotError(f"{backend} ended with status {status} and no word")
+            raise MlaotError(
+                f"{backend} ended with status {status}{'; its output is above' if printed else ' and no word'}"
+            )
         if status:
             raise SystemExit(1)
         return out / answer.read_text(encoding="utf-8")
 
 
-def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note: Note, show: Show) -> tuple[int, bool]:
-    """Run a process and pass on its lines; return its exit status, and whether it printed on stderr."""
+def run_hook(
+    command: list[str], folder: Path, environ: Mapping[str, str], note: Note, show: Show
+) -> tuple[int, bool, bool]:
+    """Run a process and pass on its lines; return its exit status, and whether it printed on stderr and on stdout."""
 
     def note_compiled(line: str) -> None:
         if file := COUNTED.match(line):
@@ -86,11 +90,10 @@ def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note:
         errors="replace",
     ) as process:
         assert process.stdout is not None and process.stderr is not None
-        printed = threading.Thread(target=pass_on, args=(process.stdout, note_compiled))
-        printed.start()
-        complained = pass_on(process.stderr, lambda line: print(line, file=sys.stderr, flush=True))
-        printed.join()
-    return process.returncode, complained
+        with ThreadPoolExecutor(1) as pool:
+            printed = pool.submit(pass_on, process.stdout, note_compiled)
+            complained = pass_on(process.stderr, lambda line: print(line, file=sys.stderr, flush=True))
+    return process.returncode, complained, printed.result()
 
 
 def pass_on(lines: Iterable[str], note: Note) -> bool:
@@ -99,7 +102,7 @@ def pass_on(lines: Iterable[str], note: Note) -> bool:
     for line in lines:
         if not line.startswith(CHATTER):
             note(line.rstrip())
-            any_passed = True
+            any_passed |= bool(line.strip())
     return any_passed
 
 
