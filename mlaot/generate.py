@@ -22,7 +22,7 @@ from mlaot.report.nan import warn_of_nan
 from mlaot.settings import WEIGHTS, ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
 from mlaot.settings.tuned import Tuned, read_tuned
-from mlaot.stages import LOWERING, PRINTING, stage, stages_of
+from mlaot.stages import LOWERING, PRINTING, stage
 
 Result = TypeVar("Result")
 Use = Callable[[Program], Result]
@@ -63,11 +63,7 @@ def compile_for(
     settings: Settings, model: ModelSettings, use: Use[Result], tuned: Tuned | None = None, golden: bool = False
 ) -> Result:
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
-    with (
-        stages_of(model.module, [each.module for each in settings.models]),
-        open_model(settings, model) as (declared, options, sample),
-        pause_collection(),
-    ):
+    with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
         with stage(PRINTING):
             return use(replace(program, module=replace(program.module, version=settings.version)))

@@ -16,7 +16,7 @@ from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.isolation import isolate
 from mlaot.settings import ModelSettings, Settings
 from mlaot.settings.options import Options
-from mlaot.stages import IMPORTING, TRACING, stage
+from mlaot.stages import IMPORTING, TRACING, stage, stages_of
 
 
 def load_model(settings: Settings, model: ModelSettings) -> Any:
@@ -65,10 +65,11 @@ def session_files(settings: Settings, project: Path) -> dict[str, str]:
 @contextmanager
 def open_model(settings: Settings, model: ModelSettings) -> Iterator[tuple[Any, Options, Any]]:
     """Yield the declared model, its options and its sample; errors meanwhile name the line of the declaration."""
-    declared = load_model(settings, model)
-    sample = load_sample(settings, model, declared)
-    with locate_errors(declared, model):
-        yield declared, settings.options(model), sample
+    with stages_of(model.module, [each.module for each in settings.models]):
+        declared = load_model(settings, model)
+        sample = load_sample(settings, model, declared)
+        with locate_errors(declared, model):
+            yield declared, settings.options(model), sample
 
 
 @contextmanager
