@@ -62,12 +62,19 @@ Show = Callable[[State], None]
 
 @dataclass
 class Progress:
-    """The state of a thread, and the file with that of the process whose output it passes on."""
+    """The state of a thread, the file with that of the process whose output it passes on, and how they are shown."""
 
+    show: Show = lambda state: None
     thread: int = field(default_factory=threading.get_ident)
     state: State = field(default_factory=State)
     place: Callable[[FrameType], str] = lambda frame: ""
     file: Path | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def report(self) -> None:
+        """Show the state, in one thread at a time."""
+        with self.lock:
+            self.show(self.now())
 
     def now(self) -> State:
         """Return the state of the other process if it has one, else that of the thread."""
@@ -97,8 +104,8 @@ def report_progress(plan: Sequence[str] = BUILD, *, verbose: bool = False) -> It
         show = write_states(Path(file))
     else:
         show = draw_bar(plan, silent) if has_bar() and not verbose else print_lines(plan, seconds, silent)
-    progress, done = Progress(), threading.Event()
-    arguments = (progress, done, min(TICK, seconds), show)
+    progress, done = Progress(show), threading.Event()
+    arguments = (progress, done, min(TICK, seconds))
     reporter = threading.Thread(target=show_states, args=arguments, daemon=True)
     token = _progress.set(progress)
     reporter.start()
@@ -125,6 +132,8 @@ def stage(name: str, total: int = 0, detail: str = "") -> Iterator[Callable[[str
         yield advance
     finally:
         progress.state = outer
+        if not outer.name:
+            progress.report()  # before anything else is printed
 
 
 @contextmanager
@@ -154,11 +163,11 @@ def follow(file: Path) -> Iterator[dict[str, str]]:
         progress.file = None
 
 
-def show_states(progress: Progress, done: threading.Event, seconds: float, show: Show) -> None:
+def show_states(progress: Progress, done: threading.Event, seconds: float) -> None:
     """Show the state every few ``seconds``, and none at last."""
     while not done.wait(seconds):
-        show(progress.now())
-    show(State())
+        progress.report()
+    progress.show(State())
 
 
 def write_states(file: Path) -> Show:

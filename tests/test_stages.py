@@ -149,6 +149,18 @@ def test_another_process_reports(said: Said, tmp_path: Path, monkeypatch: pytest
     assert str(said) == ""
 
 
+def test_a_bar_is_gone_when_its_stage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a moment later: what is printed next must not come in between."""
+    shown: list[State] = []
+    monkeypatch.setenv("MLAOT_PATIENCE", "1000000")
+    monkeypatch.setattr(stages, "print_lines", lambda *_: shown.append)
+    monkeypatch.setattr(stages, "TICK", 1000.0)
+    with report_progress():
+        with stage("outer"), stage("inner"):
+            pass
+        assert shown == [State()]
+
+
 def test_without_a_build_nothing_is_said(said: Said) -> None:
     with stage("alone", 2) as advance:
         advance("still alone")

@@ -43,8 +43,8 @@ def build_module(
             abi=abi,
             archive=top / library_place(model.module, windows=windows) if model.c_library else None,
         )
-    with stages_of(model.module, [each.module for each in settings.models]), stage(CHECKING):
-        shares = replay(model.module, library, *toolchain, abi)
+        with stage(CHECKING):
+            shares = replay(model.module, library, *toolchain, abi)
     check_replay(model, metadata, library, shares, compiled_isas(settings, toolchain))
     copy_stub(model, generated, library.parent)
     for name, place in public_files(model.module).items() if model.c_library else ():
