@@ -22,7 +22,7 @@ from mlaot.printing.functions import label_of
 from mlaot.schedule.machine import MACHINES, Machine
 from mlaot.schedule.nests import schedule_nest
 from mlaot.schedule.parallel import work
-from mlaot.stages import stage
+from mlaot.stages import NESTS, stage
 
 MAX_OPERATIONS = 1 << 28  # operations that NumPy does statement by statement within a minute or so
 BYTES_HALF = 4  # bits of an answer that must be right if products are computed with bytes
@@ -40,7 +40,7 @@ def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault
         except WRONG:  # the sizes of these dims do not fit
             continue
         for isa in isas:
-            with stage(f"running the loop nests of {module.name} for {isa}"):
+            with stage(NESTS, detail=isa):
                 fault = trial.compare(expected, MACHINES[isa], schedule_nest)
             if fault is not None:
                 return trial.locate(expected, MACHINES[isa], fault)

@@ -27,6 +27,7 @@ from mlaot.commands import (
     wheel,
 )
 from mlaot.errors import MlaotError
+from mlaot.stages import report_progress
 
 # In the order of a user's work.
 COMMANDS = (
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             options = parser().parse_args(arguments)
-            status: int = options.run(options)
+            with report_progress(options.stages, verbose=getattr(options, "verbose", False)):
+                status: int = options.run(options)
         finally:
             sys.stdout.flush()
     except MlaotError as error:
@@ -98,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         top.print_help()
         return USAGE
 
-    top.set_defaults(run=show_help, parser=parser)
+    top.set_defaults(run=show_help, stages=(), parser=parser)
     for command in COMMANDS:
         subparser = commands.add_parser(
             command.__name__.rpartition(".")[2],
@@ -108,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, stages=getattr(command, "STAGES", ()))
     return top
 
 

@@ -22,7 +22,7 @@ from mlaot.report.nan import warn_of_nan
 from mlaot.settings import WEIGHTS, ModelSettings, Settings
 from mlaot.settings.options import DEFAULTS, Options
 from mlaot.settings.tuned import Tuned, read_tuned
-from mlaot.stages import stage
+from mlaot.stages import LOWERING, PRINTING, stage
 
 Result = TypeVar("Result")
 Use = Callable[[Program], Result]
@@ -65,7 +65,7 @@ def compile_for(
     """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
     with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
-        with stage("writing the C"):
+        with stage(PRINTING):
             return use(replace(program, module=replace(program.module, version=settings.version)))
 
 
@@ -87,7 +87,7 @@ def compile_model(
         traced = trace(model)
         warn_of_nan(traced, getattr(model, "place", "") or f"{module}: ")
         graphs = passes.run(module, traced, options, sample=sample, watch=watch)
-        with stage("lowering"):
+        with stage(LOWERING):
             program = add_metadata(lower(graphs), graphs)
         dump(program)
         if golden:

@@ -16,7 +16,7 @@ from mlaot.frontend.trace.declaration import Declaration, Traced
 from mlaot.isolation import isolate
 from mlaot.settings import ModelSettings, Settings
 from mlaot.settings.options import Options
-from mlaot.stages import stage
+from mlaot.stages import IMPORTING, TRACING, stage, stages_of
 
 
 def load_model(settings: Settings, model: ModelSettings) -> Any:
@@ -30,7 +30,7 @@ def load_model(settings: Settings, model: ModelSettings) -> Any:
 
 def load_declared(settings: Settings, model: ModelSettings) -> Any:
     """Return an attribute of a module, or the declaration of another library's model."""
-    with stage(f"importing {model.declared}"):
+    with stage(IMPORTING, detail=model.declared):
         match model.kind:
             case "llm":
                 from mlaot.llm import declare_from_settings
@@ -65,10 +65,11 @@ def session_files(settings: Settings, project: Path) -> dict[str, str]:
 @contextmanager
 def open_model(settings: Settings, model: ModelSettings) -> Iterator[tuple[Any, Options, Any]]:
     """Yield the declared model, its options and its sample; errors meanwhile name the line of the declaration."""
-    declared = load_model(settings, model)
-    sample = load_sample(settings, model, declared)
-    with locate_errors(declared, model):
-        yield declared, settings.options(model), sample
+    with stages_of(model.module, [each.module for each in settings.models]):
+        declared = load_model(settings, model)
+        sample = load_sample(settings, model, declared)
+        with locate_errors(declared, model):
+            yield declared, settings.options(model), sample
 
 
 @contextmanager
@@ -88,6 +89,6 @@ def trace(model: Any) -> Traced:
     """Return the graph of anything that a user may name as a model: a declaration, a network, a graph of values."""
     if not isinstance(model, Declaration):
         model = declare_graph(model) if is_value(model) or isinstance(model, list | tuple) else declare_module(model)
-    with stage("tracing"), isolate():
+    with stage(TRACING), isolate():
         traced: Traced = model.trace()
     return traced

@@ -154,6 +154,8 @@ void *PyType_GetModuleState(PyTypeObject *);
 PyObject *PyModule_GetFilenameObject(PyObject *), *PyModule_GetNameObject(PyObject *);
 PyObject *PyImport_ImportModule(const char *), *PyImport_GetModule(PyObject *);
 
+PyObject *PySys_GetObject(const char *);
+void PySys_WriteStderr(const char *, ...);
 PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...), *PyObject_GetAttrString(PyObject *, const char *);
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_GetItem(PyObject *, PyObject *);

@@ -5,6 +5,7 @@ No test looks at a clock: a stage lasts until its line has come, and patience is
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from mlaot import stages
 from mlaot.errors import MlaotError
-from mlaot.stages import report_progress, stage
+from mlaot.stages import BUILD, PASSES, State, follow, print_lines, report_progress, stage, stages_of, write_states
 
 from .commands.conftest import Cli, cli, complaint, start
 
@@ -72,10 +73,12 @@ def wait_for(said: Said, text: str) -> None:
 def test_stages_inside_of_each_other(said: Said) -> None:
     with report_progress(), stage("outer"):
         wait_for(said, " s since the start\n")
-        with stage("inner") as rename:
+        with stage("inner", 2) as advance:
             wait_for(said, "mlaot: inner, ")
-            rename("inner, 1 of 2")
-            wait_for(said, "mlaot: inner, 1 of 2, ")
+            advance("a.c")
+            wait_for(said, "mlaot: inner 1 of 2 (a.c), ")
+            advance("b.c")
+            wait_for(said, "mlaot: inner 2 of 2 (b.c), ")
         said.forget()
         wait_for(said, "mlaot: outer, ")
     done = str(said)
@@ -103,9 +106,64 @@ def test_the_same_again_comes_less_often(said: Said, monkeypatch: pytest.MonkeyP
     assert str(said).count("long") == 1
 
 
+def test_a_line_for_each_stage(said: Said) -> None:
+    """Not one for each number, nor where two stages take turns."""
+    show = print_lines(BUILD, 1e9, 0)
+    x, y = State("a", "x"), State("a", "y")
+    for state in (x._replace(number=1, total=2), x._replace(number=2, total=2), y, State(), x, State("b", "x")):
+        show(state)
+    assert [line.partition(", ")[0] for line in str(said).splitlines()] == [
+        "mlaot: a: x 1 of 2",
+        "mlaot: a: y",
+        "mlaot: b: x",
+    ]
+    said.forget()
+    print_lines(BUILD, 1e9, 1e9)(State("a", "x"))  # the build has only begun
+    assert str(said) == ""
+
+
+def test_which_stage_of_which_model(said: Said) -> None:
+    with report_progress(), stages_of("a.b", ["a.a", "a.b"]), stage(PASSES, 2) as advance:
+        wait_for(said, "mlaot: a.b (2 of 2): passes, stage 4 of 10, ")
+        advance("simplify")
+        wait_for(said, "mlaot: a.b (2 of 2): passes 1 of 2 (simplify), stage 4 of 10, ")
+    with report_progress((PASSES,)), stages_of("a.b", ["a.b"]), stage(PASSES):
+        wait_for(said, "mlaot: a.b: passes, stage 1 of 1, ")
+
+
+def test_another_process_reports(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state"
+    with report_progress(), follow(file) as environ:
+        write_states(file)(State("a.b", "compiling", 3, 5, "nn_v3.c"))
+        wait_for(said, "mlaot: a.b: compiling 3 of 5 (nn_v3.c), stage 8 of 10, ")
+        file.write_text("[1, ")
+        with stage("own"):
+            wait_for(said, "mlaot: own, ")
+    said.forget()
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with report_progress(), stage("theirs", 2):
+        while "theirs" not in file.read_text():
+            time.sleep(0.001)
+    assert State(*json.loads(file.read_text())) == State()
+    assert str(said) == ""
+
+
+def test_a_bar_is_gone_when_its_stage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a moment later: what is printed next must not come in between."""
+    shown: list[State] = []
+    monkeypatch.setenv("MLAOT_PATIENCE", "1000000")
+    monkeypatch.setattr(stages, "print_lines", lambda *_: shown.append)
+    monkeypatch.setattr(stages, "TICK", 1000.0)
+    with report_progress():
+        with stage("outer"), stage("inner"):
+            pass
+        assert shown == [State()]
+
+
 def test_without_a_build_nothing_is_said(said: Said) -> None:
-    with stage("alone") as rename:
-        rename("still alone")
+    with stage("alone", 2) as advance:
+        advance("still alone")
         time.sleep(0.01)
     assert str(said) == ""
 
@@ -126,12 +184,12 @@ def test_a_model_that_takes_long(command: list[str], tmp_path: Path) -> None:
         '[build-system]\nrequires = ["mlaot"]\nbuild-backend = "mlaot.build"\n[project]\nname = "slow"\nversion = "1"\n'
         '[tool.mlaot]\nisa = ["base"]\n[tool.mlaot.models.nn]\nmodule = "made.nn"\nmodel = "slow:model"\n'
     )
-    lines = {"importing slow:model, ": "imported", "tracing, ": "traced"}
+    lines = {"importing (slow:model), stage 2 of ": "imported", "tracing, stage 3 of ": "traced"}
     with start(*command, cwd=tmp_path, MLAOT_PATIENCE="0.01") as process:
         assert process.stdout is not None and process.stderr is not None
         for wanted, name in lines.items():
             ends = "at slow.py:5\n", "at slow.py:6\n"
-            found = any(line.startswith(f"mlaot: {wanted}") and line.endswith(ends) for line in process.stderr)
+            found = any(wanted in line and line.endswith(ends) for line in process.stderr)
             (tmp_path / name).touch()
             assert found
         process.stderr.read()

@@ -25,7 +25,7 @@ from mlaot.lower.program import Entry, ExtensionModule, Port
 BATCH = 32  # unless the caller says otherwise
 
 # The keyword-only arguments of fit, besides the inputs of train_step.
-OPTIONS = ("batch", "epochs", "shuffle", "seed", "callback")
+OPTIONS = ("batch", "epochs", "shuffle", "seed", "progress", "callback")
 
 
 @dataclass(frozen=True)

@@ -231,14 +231,15 @@ def fit_method(fit: Fit) -> Method:
         "train_step on one batch of the examples after the other, a last smaller one included, for some epochs; the "
         f"mean loss of the last.\n\n{entry_types(fit.entry)}\n\n{ranges}"
         "shuffle: each epoch takes the examples in an order of its own, which depends on seed alone.\n"
+        "progress: print on stderr the epoch, the mean loss so far and the seconds left.\n"
         "callback(done, total, loss): the examples done of all epochs', and the mean loss of this epoch so far; about "
         "every 0.1 s and at the end of each epoch. It may use the model; an exception ends the training."
     )
     line = (
         f"def fit({typed}, *, batch: int = {batch}, epochs: int = 1, shuffle: bool = True, seed: int = 0, "
-        "callback: Callable[[int, int, float], object] | None = None) -> float: ..."
+        "progress: bool = False, callback: Callable[[int, int, float], object] | None = None) -> float: ..."
     )
-    signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, callback=None"
+    signature = f", /, {ports}, *, batch={batch}, epochs=1, shuffle=True, seed=0, progress=False, callback=None"
     return Method("fit", signature, doc, (line,), "FAST")
 
 

@@ -59,7 +59,7 @@ from mlaot.errors import MlaotError, writing
 from mlaot.settings import FILE, FROZEN, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
-from mlaot.stages import report_progress, stage
+from mlaot.stages import PACKING, report_progress, stage
 
 if TYPE_CHECKING:
     from scikit_build_core import build as backend
@@ -208,7 +208,7 @@ def build_wheels(wheel_directory: str, targets: Sequence[tuple[Platform | None, 
 
 def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata_directory: str | None = None) -> str:
     """Pack the wheel, add its large files, and check its size."""
-    with stage("packing the wheel"):
+    with stage(PACKING):
         name = backend.build_wheel(wheel_directory, build.options, metadata_directory)
         wheel = Path(wheel_directory, name)
         imports = imports_of(build.settings.models, c_folder())
@@ -398,7 +398,7 @@ def copy_models(settings: Settings, generated: Path) -> dict[str, Path]:
     folder = COMPILED / ANY
     shutil.rmtree(folder, ignore_errors=True)
     for model in settings.models:
-        copy_module(model, generated, folder.joinpath(*model.package.split("."), f"{model.stem}.py"))
+        copy_module(settings, model, generated, folder.joinpath(*model.package.split("."), f"{model.stem}.py"))
     return files_below(folder, settings)
 
 

@@ -14,12 +14,13 @@ from mlaot.build.toolchain import Toolchain, compile_module, compiled_isas
 from mlaot.printing.c_files import library_place, public_files
 from mlaot.schedule.machine import PYTHON
 from mlaot.settings import ModelSettings, Settings
-from mlaot.stages import stage
+from mlaot.stages import CHECKING, stage, stages_of
 
 
 def build_runtime(name: str, generated: Path, library: Path, toolchain: Toolchain, abi: str = ABI3) -> None:
     """Compile the C of the runtime that the models share to ``library``; the models are checked with it."""
-    compile_module(generated / name, name.rpartition(".")[2], (), library, toolchain, abi=abi)
+    with stages_of(name, ()):
+        compile_module(generated / name, name.rpartition(".")[2], (), library, toolchain, abi=abi)
 
 
 def build_module(
@@ -31,18 +32,19 @@ def build_module(
     windows = toolchain.platform is not None and toolchain.platform.system == "windows"
     metadata = read_metadata(generated, model)
     check_metadata(model, metadata)
-    compile_module(
-        sources,
-        model.stem,
-        settings.isas,
-        library,
-        toolchain,
-        deterministic=model.deterministic,
-        abi=abi,
-        archive=top / library_place(model.module, windows=windows) if model.c_library else None,
-    )
-    with stage(f"replaying the golden vectors of {model.module}"):
-        shares = replay(model.module, library, *toolchain, abi)
+    with stages_of(model.module, [each.module for each in settings.models]):
+        compile_module(
+            sources,
+            model.stem,
+            settings.isas,
+            library,
+            toolchain,
+            deterministic=model.deterministic,
+            abi=abi,
+            archive=top / library_place(model.module, windows=windows) if model.c_library else None,
+        )
+        with stage(CHECKING):
+            shares = replay(model.module, library, *toolchain, abi)
     check_replay(model, metadata, library, shares, compiled_isas(settings, toolchain))
     copy_stub(model, generated, library.parent)
     for name, place in public_files(model.module).items() if model.c_library else ():
@@ -50,14 +52,14 @@ def build_module(
         shutil.copy(sources / name, top / place)
 
 
-def copy_module(model: ModelSettings, generated: Path, target: Path) -> None:
+def copy_module(settings: Settings, model: ModelSettings, generated: Path, target: Path) -> None:
     """Copy ``model`` in plain Python to ``target``, check it, and write the files beside it."""
     metadata = read_metadata(generated, model)
     check_metadata(model, metadata)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(generated / model.module / target.name, target)
     print(f"mlaot: {model.module} is plain Python, for platforms without a wheel of their own: slow", flush=True)
-    with stage(f"replaying the golden vectors of {model.module}"):
+    with stages_of(model.module, [each.module for each in settings.models]), stage(CHECKING):
         shares = replay_file(model.module, target, "as plain Python")
     timeless = replace(model, budget=replace(model.budget, latency_us=None))  # that is a limit of compiled code
     check_replay(timeless, metadata, target, shares, [PYTHON.name])

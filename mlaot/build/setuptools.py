@@ -11,7 +11,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +32,7 @@ from mlaot.errors import MlaotError
 from mlaot.settings import FILE, FROZEN, ONNXRUNTIME, ModelSettings, Settings
 from mlaot.settings.reading import load_settings
 from mlaot.settings.tables import read_pyproject
+from mlaot.stages import PACKING, report_progress, stage
 
 ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file can hold
 
@@ -180,8 +181,10 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
     """
 
     class bdist_wheel(base):
+        progress = ExitStack()
+
         def run(self) -> None:
-            with reproducible_archive():
+            with report_progress(), ExitStack() as self.progress, reproducible_archive():
                 super().run()
             with one_line_errors():
                 (wheel,) = (Path(path) for command, _, path in self.distribution.dist_files if command == "bdist_wheel")
@@ -194,6 +197,7 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
             return (*own_abi().split("-"), tag[2]) if own_tag else tag
 
         def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **more: Any) -> None:
+            self.progress.enter_context(stage(PACKING))  # until run ends
             super().write_wheelfile(wheelfile_base, *arguments, **more)
             for name, path in self.get_finalized_command("build_ext").metadata.items():
                 Path(wheelfile_base, name).parent.mkdir(exist_ok=True)

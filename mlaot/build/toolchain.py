@@ -34,7 +34,7 @@ from mlaot.errors import MlaotError
 from mlaot.printing.cmake import COMMON_FLAGS, contraction, unit_flags
 from mlaot.schedule.machine import Machine, isas_for
 from mlaot.settings import WEIGHTS, Settings
-from mlaot.stages import stage
+from mlaot.stages import COMPILING, stage
 
 ZIG = "ziglang>=0.17,<0.18"  # as a requirement; its options change between versions
 TRIAL = """\
@@ -188,14 +188,16 @@ def compile_module(
             make_cached(key_parts, object_file, lambda: run(arguments, environ))
             return str(object_file)
 
-        what = f"compiling {stem}" + (f" for {toolchain.platform.tag} by zig" if toolchain.platform else "")
+        target = f" for {toolchain.platform.tag}" if toolchain.platform else ""
         counts = {name: part_count(folder / f"{name}.c") for name in units}
         jobs = [(name, part) for name in units for part in range(counts[name])]
-        with stage(what) as rename, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            compiled = []
-            for (name, _), path in zip(jobs, pool.map(lambda job: compile_part(*job), jobs), strict=True):
-                compiled.append((name, path))
-                rename(f"{what}, {len(compiled)} of {len(jobs)} files are done")
+        with stage(COMPILING, len(jobs)) as advance, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+
+            def compile_job(job: tuple[str, int]) -> tuple[str, str]:
+                advance(f"{job[0]}.c{target}")
+                return job[0], compile_part(*job)
+
+            compiled = list(pool.map(compile_job, jobs))
         linked = Path(objects, library.name)  # the linker may write import libraries beside it
         link = [*split_variable(environ, "LDFLAGS"), *link_options(toolchain, abi, Path(objects))]
         python = [path for name, path in compiled if name != f"{stem}_c"]
@@ -347,7 +349,7 @@ def split_variable(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None = None) -> str:
-    """Run a compiler; print all its output on stderr if it fails, and raise the line that matters.
+    """Run a compiler; if it fails, print its output, if there is more than one line, and raise the line that matters.
 
     ``timeout`` is in seconds.
     """
@@ -367,8 +369,8 @@ def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None 
     except subprocess.TimeoutExpired:
         raise MlaotError(f"it has not come to an end after {timeout} s") from None
     if result.returncode:
-        sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr}")
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr if len(lines) > 1 else ''}")
         lines = [line for line in lines if not line.startswith("collect2: ")] or lines  # says only that ld failed
         errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
         raise MlaotError(errors[0] if errors else f"exit status {result.returncode}")

@@ -81,6 +81,8 @@ function(mlaot_add_module target)
     # Tracing one module may import a package that imports the others, which calls that come later may add.
     if(NOT TARGET mlaot_modules)
         add_custom_target(mlaot_modules)
+        # Ninja shows what one command says at once. If all were to have its terminal, they would not run at a time.
+        set(terminal USES_TERMINAL)
     endif()
     set_property(TARGET mlaot_modules APPEND PROPERTY MLAOT_MODULES ${arg_MODULE})
     # A file that comes out as it was keeps its time, so the library depends on the files, and tracing has a stamp.
@@ -91,7 +93,7 @@ function(mlaot_add_module target)
         COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
         DEPENDS ${arg_DEPENDS} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} DEPFILE ${folder}.stamp.d
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "mlaot: ${arg_MODULE}"
-        VERBATIM COMMAND_EXPAND_LISTS)
+        ${terminal} VERBATIM COMMAND_EXPAND_LISTS)
     add_custom_target(${target}_emit DEPENDS ${folder}.stamp)
     mlaot_library(${target} ${folder} ${sources})
     add_dependencies(${target} ${target}_emit)

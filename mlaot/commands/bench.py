@@ -10,6 +10,7 @@ from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
 from mlaot.schedule.machine import MACHINES
+from mlaot.stages import TIMING, stage
 
 HELP = "time the functions of a built module"
 DESCRIPTION = """\
@@ -37,11 +38,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Time each module in a process for each instruction set."""
     with modules_of(options.target, required=True) as modules:
-        runs = [
-            ask(module, "bench", isa=isa, batches=BATCHES)
-            for module in modules
-            for isa in instruction_sets(module, options.isa)
-        ]
+        pairs = [(module, isa) for module in modules for isa in instruction_sets(module, options.isa)]
+        with stage(TIMING, len(pairs)) as advance:
+            runs = []
+            for module, isa in pairs:
+                advance(f"{module.name} {isa or ''}".rstrip())
+                runs.append(ask(module, "bench", isa=isa, batches=BATCHES))
     report({"runs": runs}, show, options)
     return 0
 

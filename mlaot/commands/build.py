@@ -7,11 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from mlaot.commands.hooks import call_hook, progress, unpack
+from mlaot.commands.hooks import call_hook, unpack
 from mlaot.commands.output import size
 from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.settings.reading import load_settings
+from mlaot.stages import BUILD
 
+STAGES = BUILD
 HELP = "make the wheel for this machine"
 DESCRIPTION = """\
 Make the wheel for this machine with the packages of this environment, whatever
@@ -28,6 +30,7 @@ EXAMPLES = """\
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("project", nargs="?", default=".", help=FOLDER)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print a line for each stage, from the start")
     parser.add_argument("--sdist", action="store_true", help="make an sdist too, and the wheel from it")
     add_build(parser)
 
@@ -35,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the sdist, if asked for, then the wheel."""
     project = Path(options.project)
-    load_settings(project)
+    check_project(project)
     with output_folder(Path(options.out)) as out, tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         if options.sdist:
             project = unpack(make(project, "sdist", out, options.cache), Path(folder))
@@ -43,11 +46,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def check_project(project: Path) -> None:
+    """Check the settings of a project, which may also stand in a build file of CMake or meson."""
+    if not any((project / name).is_file() for name in ("CMakeLists.txt", "meson.build")):
+        load_settings(project)
+
+
 def make(project: Path, kind: str, out: Path, cache: bool) -> Path:
     """Make one file and print a line about it."""
     begun = time.perf_counter()
-    with progress(f"building the {kind}") as note:
-        path = call_hook(project, f"build_{kind}", out, note, cache=cache)
+    path = call_hook(project, f"build_{kind}", out, lambda line: print(line, flush=True), cache=cache)
     show_file(path, begun)
     return path
 

@@ -10,6 +10,7 @@ from mlaot.commands.modules import modules_of
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.commands.record import wrong_files
 from mlaot.probe import ask
+from mlaot.stages import CHECKING, stage
 
 HELP = "check a wheel's files, and replay the golden vectors of its modules"
 DESCRIPTION = """\
@@ -42,7 +43,11 @@ def run(options: argparse.Namespace) -> int:
         report({"wrong": [{"file": file, "what": what} for file, what in wrong]}, show_wrong, options)
         return 1
     with modules_of(options.target, required=True) as modules:
-        answers: dict[str, Any] = {module.name: ask(module, "selftest") for module in modules}
+        answers: dict[str, Any] = {}
+        with stage(CHECKING, len(modules)) as advance:
+            for module in modules:
+                advance(module.name)
+                answers[module.name] = ask(module, "selftest")
     report(answers, show, options)
     return 0 if all("missed" not in answer for answer in answers.values()) else 1
 

@@ -15,6 +15,7 @@ from mlaot.commands.modules import modules_of, read_wheel
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
+from mlaot.stages import COMPARING, stage
 
 HELP = "compare two wheels"
 DESCRIPTION = """\
@@ -57,7 +58,11 @@ def compare(old: str, new: str) -> Data:
     about = changes(*[{**wheel["metadata"], "tags": ", ".join(wheel["tags"])} for wheel in wheels])
     with modules_of(old) as before, modules_of(new) as after, tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         pairs = [(was, now) for was in before for now in after if was.name == now.name and not same_file(was, now)]
-        modules = [compare_modules(*pair, Path(folder)) for pair in pairs]
+        modules = []
+        with stage(COMPARING, len(pairs)) as advance:
+            for pair in pairs:
+                advance(pair[0].name)
+                modules.append(compare_modules(*pair, Path(folder)))
     return {
         "old": Path(old).name,
         "new": Path(new).name,

@@ -10,7 +10,9 @@ from mlaot.commands.project import TARGET, find_target, is_bare
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE, ModelSettings, Settings
 from mlaot.settings.reading import load_module, runtime_of
+from mlaot.stages import GENERATE
 
+STAGES = GENERATE
 HELP = "write the generated C files, or the model as Python"
 DESCRIPTION = """\
 Write the generated C files: of a project, or of one function or ONNX file, a

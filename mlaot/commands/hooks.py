@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from mlaot.build.cache import CACHE_VARIABLE, OFF
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE
 from mlaot.settings.tables import read_pyproject
+from mlaot.stages import COMPILING, Show, State, follow, has_bar, write_states
 
 CALL_HOOK = """\
 import importlib, json, pathlib, sys
@@ -33,8 +33,9 @@ for name in filter(None, path.split(".")):
     hooks = getattr(hooks, name)
 pathlib.Path(answer).write_text(getattr(hooks, hook)(*arguments), encoding="utf-8")
 """
-SLOW = 2  # seconds after which progress is displayed
 CHATTER = "*** "  # prefix of scikit-build-core's progress lines
+# What ninja and make print of each file: [3/5] Building C object .., [ 60%] Building C object ..
+COUNTED = re.compile(r"\[ *(\d+)(?:/(\d+)|%)\] (?:Building|Compiling|Linking) .*?([^/ ]*?)(?:\.o)?$")
 QUIET = {"setuptools": {"quiet": "true"}}  # options that keep backends from listing each file that they copy
 Note = Callable[[str], None]
 
@@ -44,8 +45,8 @@ def call_hook(
 ) -> Path:
     """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets the lines that it prints.
 
-    ``options`` are those of -C. Without ``cache`` no object of an earlier build is used. A hook that fails has printed
-    why, and only ``SystemExit`` is raised.
+    ``options`` are those of -C. What the hook is at is reported, also by the lines of ninja and make. Without ``cache``
+    no object of an earlier build is used. A hook that fails has printed why, and only ``SystemExit`` is raised.
     """
     build = read_pyproject(project).get("build-system", {})
     backend = build.get("build-backend", "setuptools.build_meta:__legacy__")
@@ -55,16 +56,30 @@ def call_hook(
         answer = Path(folder, "answer")
         question = json.dumps([backend, paths, hook, [str(out.resolve()), options], str(answer)])
         command = [sys.executable, "-P", "-u", "-c", CALL_HOOK, question]
-        status, complained = run_hook(command, project, {} if cache else {CACHE_VARIABLE: OFF}, note)
+        state = Path(folder, "state")
+        with follow(state) as environ:
+            environ |= {} if cache else {CACHE_VARIABLE: OFF}
+            status, complained, printed = run_hook(command, project, environ, note, write_states(state))
         if status and not complained:
-            raise MlaotError(f"{backend} ended with status {status} and no word")
+            raise MlaotError(
+                f"{backend} ended with status {status}{'; its output is above' if printed else ' and no word'}"
+            )
         if status:
             raise SystemExit(1)
         return out / answer.read_text(encoding="utf-8")
 
 
-def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note: Note) -> tuple[int, bool]:
-    """Run a process and pass on its lines; return its exit status, and whether it printed on stderr."""
+def run_hook(
+    command: list[str], folder: Path, environ: Mapping[str, str], note: Note, show: Show
+) -> tuple[int, bool, bool]:
+    """Run a process and pass on its lines; return its exit status, and whether it printed on stderr and on stdout."""
+
+    def note_compiled(line: str) -> None:
+        if file := COUNTED.match(line):
+            show(State(name=COMPILING, number=int(file[1]), total=int(file[2] or 100), detail=file[3]))
+        if not (file and has_bar()):  # which shows it
+            note(line)
+
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -75,11 +90,10 @@ def run_hook(command: list[str], folder: Path, environ: Mapping[str, str], note:
         errors="replace",
     ) as process:
         assert process.stdout is not None and process.stderr is not None
-        printed = threading.Thread(target=pass_on, args=(process.stdout, note))
-        printed.start()
-        complained = pass_on(process.stderr, lambda line: print(line, file=sys.stderr, flush=True))
-        printed.join()
-    return process.returncode, complained
+        with ThreadPoolExecutor(1) as pool:
+            printed = pool.submit(pass_on, process.stdout, note_compiled)
+            complained = pass_on(process.stderr, lambda line: print(line, file=sys.stderr, flush=True))
+    return process.returncode, complained, printed.result()
 
 
 def pass_on(lines: Iterable[str], note: Note) -> bool:
@@ -88,37 +102,8 @@ def pass_on(lines: Iterable[str], note: Note) -> bool:
     for line in lines:
         if not line.startswith(CHATTER):
             note(line.rstrip())
-            any_passed = True
+            any_passed |= bool(line.strip())
     return any_passed
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Note]:
-    """Yield a function that prints a line; on a terminal with rich, also show that a slow build still runs."""
-    display = spinner(title) if sys.stdout.isatty() else None
-    if display is None:
-        yield lambda line: print(line, flush=True)
-        return
-    timer = threading.Timer(SLOW, display.start)
-    timer.start()
-    try:
-        yield lambda line: display.console.print(line, markup=False, highlight=False, soft_wrap=True)
-    finally:
-        timer.cancel()
-        timer.join()
-        display.stop()
-
-
-def spinner(title: str) -> Any:
-    """Return a line with a title and the elapsed time, not yet displayed; None without rich."""
-    try:
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    except ImportError:
-        return None
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    display = Progress(*columns, transient=True)
-    display.add_task(title, total=None)
-    return display
 
 
 def unpack(sdist: Path, folder: Path) -> Path:

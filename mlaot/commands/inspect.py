@@ -14,10 +14,12 @@ from mlaot.commands.sbom import licence_of, provenance_of, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
 from mlaot.settings import FILE, ModelSettings, Settings
+from mlaot.stages import GENERATE
 
 if TYPE_CHECKING:
     from mlaot.lower.program import Kernel, Program
 
+STAGES = GENERATE
 HELP = "show what a model becomes, or what a wheel holds"
 DESCRIPTION = f"""\
 Of a project (a folder with a {FILE}, or module:attribute): the entries of

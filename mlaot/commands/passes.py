@@ -6,7 +6,9 @@ import argparse
 import sys
 
 from mlaot.commands.project import TARGET, project_of
+from mlaot.stages import GENERATE, PASSES
 
+STAGES = GENERATE[: GENERATE.index(PASSES) + 1]
 HELP = "print node counts per pass, or what one pass makes of a graph"
 DESCRIPTION = """\
 Print the number of nodes of the graph after each pass that changed it. With --egraph,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from mlaot.commands.project import FOLDER, find_folder, project_of
 from mlaot.settings import Settings
 from mlaot.settings.tuned import TUNED, read_tuned, write_tuned
+from mlaot.stages import GENERATE, TIMING, stage
 
 if TYPE_CHECKING:
     from mlaot.lower.program import Program
     from mlaot.schedule.machine import Machine
     from mlaot.tune import Measurement
 
+STAGES = (*GENERATE, TIMING)
 HELP = "find the fastest block sizes on this machine"
 DESCRIPTION = f"""\
 Time the block sizes of matrix products and convolutions on this machine, and
@@ -57,12 +59,14 @@ def tune_for(isa: Machine, programs: list[Program], project: Path, command: list
 
     kernels = contractions(programs)
     tuned = dict(read_tuned(project).get(isa.name, {}))
-    for number, kernel in enumerate(kernels, 1):
-        result = measure(kernel, isa, command)
-        tuned.pop(result.description, None)
-        if result.best != result.chosen:
-            tuned[result.description] = result.best
-        print(f"{number}/{len(kernels)}  {result.what}\n    {tuned_line(result)}", flush=True)
+    with stage(TIMING, len(kernels)) as advance:
+        for number, kernel in enumerate(kernels, 1):
+            advance(isa.name)
+            result = measure(kernel, isa, command)
+            tuned.pop(result.description, None)
+            if result.best != result.chosen:
+                tuned[result.description] = result.best
+            print(f"{number}/{len(kernels)}  {result.what}\n    {tuned_line(result)}", flush=True)
     write_tuned(project, {**read_tuned(project), isa.name: tuned})
     print(f"{project / TUNED}: {len(tuned)} of {len(kernels)} products are faster so, with {isa.name}")
 

@@ -13,12 +13,14 @@ from pathlib import Path
 
 from mlaot.build.platforms import ABIS, ANY
 from mlaot.commands.diff import cells, changes
-from mlaot.commands.hooks import call_hook, progress, unpack
+from mlaot.commands.hooks import call_hook, unpack
 from mlaot.commands.modules import open_wheel
 from mlaot.commands.output import Data, add_json, report, table
 from mlaot.commands.sbom import SBOM, compiler_of, provenance_of, read_sbom
 from mlaot.settings.reading import load_settings
+from mlaot.stages import BUILD
 
+STAGES = BUILD
 HELP = "rebuild a wheel from its sources and compare"
 DESCRIPTION = """\
 Build a wheel once more from its sdist, or from the project's folder, in a
@@ -81,10 +83,8 @@ def rebuild(project: Path, wheel: Path, bom: Data, folder: Path, *, quiet: bool)
         *_, python, abi, platform = ("", "", "", *wheel.stem.split("-"))
         options |= {"mlaot.abi": f"{python}-{abi}"} if f"{python}-{abi}" in ABIS else {}
         options |= {"mlaot.platform": platform} if platform == ANY or compiler_of(bom).get("name") == "zig" else {}
-    if quiet:
-        return call_hook(project, "build_wheel", out, lambda line: None, options=options, cache=False)
-    with progress(f"building {wheel.name}") as note:
-        return call_hook(project, "build_wheel", out, note, options=options, cache=False)
+    note = (lambda line: None) if quiet else (lambda line: print(line, flush=True))
+    return call_hook(project, "build_wheel", out, note, options=options, cache=False)
 
 
 def compare(wheel: Path, rebuilt: Path) -> Data:

@@ -14,7 +14,9 @@ from mlaot.commands.project import FOLDER, add_build, output_folder
 from mlaot.errors import MlaotError
 from mlaot.settings import FILE
 from mlaot.settings.reading import load_settings
+from mlaot.stages import BUILD
 
+STAGES = BUILD
 HELP = "make wheels for other platforms and Pythons"
 DESCRIPTION = """\
 Make wheels for other platforms with zig, a cross-compiler (pip install ziglang),

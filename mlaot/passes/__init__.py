@@ -149,9 +149,9 @@ def run(
         watch(step, module)
 
     look("trace")
-    with stages.stage("passes") as rename:
+    with stages.stage(stages.PASSES, len(PIPELINE)) as advance:
         for step in PIPELINE:
-            rename(f"pass {step.name}")
+            advance(step.name)
             step.run(module, traced)
             look(step.name)
     return module

@@ -20,7 +20,6 @@ from mlaot.report.metadata import graph_metadata
 from mlaot.report.references import compare_references
 from mlaot.report.rounding import narrow_weights_report, quantization_report
 from mlaot.settings import ModelSettings, Settings
-from mlaot.stages import stage
 
 
 def dump(program: Program) -> None:
@@ -41,8 +40,7 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
     much memory a text takes.
     """
     references = model.references if isinstance(model, Declaration) else {}
-    with stage("computing golden vectors"):
-        vectors, reason = golden_vectors(graphs, program.module)
+    vectors, reason = golden_vectors(graphs, program.module)
     if reason:
         print(f"mlaot: {graphs.name} has no golden vectors: {reason}", flush=True)
     for line in compare_references(references, graphs, program.module, vectors):

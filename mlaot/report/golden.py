@@ -28,6 +28,7 @@ from mlaot.ops.base import Array
 from mlaot.passes.training.entries import copy_into
 from mlaot.report.candidates import LIGHT, MAX_OPERATIONS, Draws, candidates, cost
 from mlaot.report.sizes import SINGLE, Sizes
+from mlaot.stages import GOLDEN, stage
 from mlaot.transforms.batch import draws
 
 MARGIN = 8  # times the error of NumPy's arithmetic: other orders of sums, fused multiply-adds, own functions
@@ -49,18 +50,20 @@ def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[tuple[Gold
         return (), module.options.unchecked
     vectors: list[Golden] = []
     reasons: list[str] = []
-    for entry in lowered.entries:
-        graph = module.declared.get(entry.name)
-        if graph is None or not entry.results or entry.name in HIDDEN:
-            continue
-        # Gradients exist only after another call.
-        if not graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:
-            continue
-        made = _golden_calls(entry, graph, module, lowered.dims)
-        if isinstance(made, str):
-            reasons.append(f"{entry.name} {made}")
-        else:
-            vectors += made
+    with stage(GOLDEN, len(lowered.entries)) as advance:
+        for entry in lowered.entries:
+            advance(entry.name)
+            graph = module.declared.get(entry.name)
+            if graph is None or not entry.results or entry.name in HIDDEN:
+                continue
+            # Gradients exist only after another call.
+            if not graph.inputs.keys() <= module.declared_slots.keys() | {port.name for port in entry.inputs}:
+                continue
+            made = _golden_calls(entry, graph, module, lowered.dims)
+            if isinstance(made, str):
+                reasons.append(f"{entry.name} {made}")
+            else:
+                vectors += made
     return tuple(vectors), "" if vectors else next(iter(reasons), "no function gives answers of its inputs alone")
 
 

@@ -35,13 +35,19 @@ from mlaot.settings.licences import find_licence
 from mlaot.settings.names import check_modules
 from mlaot.settings.onnx_files import find_onnx_files
 from mlaot.settings.tables import check_table, read_pyproject, read_table, table_of, value_error
+from mlaot.stages import SETTINGS, stage
 
 PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"  # PEP 508
 
 
 def load_settings(project: Path) -> Settings:
     """Read and check ``[tool.mlaot]`` of the project; every mistake is a ``MlaotError`` of one line."""
-    pyproject = read_pyproject(project)
+    with stage(SETTINGS):
+        return check_settings(read_pyproject(project), project)
+
+
+def check_settings(pyproject: dict[str, Any], project: Path) -> Settings:
+    """Check ``[tool.mlaot]`` of a pyproject.toml."""
     tool = check_table(pyproject.get("tool", {}), "[tool]").get("mlaot")
     if tool is None:
         similar = difflib.get_close_matches("mlaot", pyproject.get("tool", {}), n=1)

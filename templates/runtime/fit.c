@@ -12,9 +12,9 @@ __declspec(dllimport) unsigned long long __stdcall GetTickCount64(void);
 __extension__ typedef unsigned __int128 uint128;
 
 // Microseconds. A look at the clock comes after so many operations: some 0.1 ms.
-enum { SIGNALS_AFTER = 50000, REPORT_AFTER = 100000, CLOCK_WORK = 1000000, STEP_WORK = 500 };
+enum { SIGNALS_AFTER = 50000, REPORT_AFTER = 100000, LINE_AFTER = 5000000, CLOCK_WORK = 1000000, STEP_WORK = 500 };
 
-static const char *const FIT_OPTIONS[] = {"batch", "epochs", "shuffle", "seed", "callback", NULL};
+static const char *const FIT_OPTIONS[] = {"batch", "epochs", "shuffle", "seed", "progress", "callback", NULL};
 
 // One run of fit(): what its steps read, and how far they are.
 typedef struct {
@@ -23,7 +23,7 @@ typedef struct {
     const Table *table;
 #endif
     int64_t batch, epochs;
-    bool shuffle;
+    bool shuffle, progress, on_terminal;
     uint64_t seed;  // the state of the generator
     PyObject *callback;
     ptrdiff_t examples;
@@ -208,12 +208,43 @@ static void run_steps(Fit *fit)
     } while (clock_now() - start < SIGNALS_AFTER);
 }
 
+static Py_ssize_t examples_done(const Fit *fit)
+{
+    return (Py_ssize_t)fit->epoch * fit->examples + fit->row;
+}
+
+// The mean loss of this epoch so far.
+static double loss_so_far(const Fit *fit)
+{
+    return fit->row > 0 ? fit->sum / (double)fit->row : fit->mean;
+}
+
+// Whether sys.stderr is a terminal, where a line can be written anew.
+SELDOM static bool is_on_terminal(void)
+{
+    PyObject *file = PySys_GetObject("stderr");
+    Py_IncRef(file);
+    PyObject *answer = file == NULL ? NULL : PyObject_CallMethod(file, "isatty", NULL);
+    const bool is_terminal = answer != NULL && PyObject_IsTrue(answer) == 1;
+    PyErr_Clear();
+    release(answer);
+    release(file);
+    return is_terminal;
+}
+
+// The option `progress`: so many microseconds since the start.
+SELDOM static void print_progress(const Fit *fit, uint64_t elapsed)
+{
+    const double done = (double)examples_done(fit), total = (double)fit->epochs * (double)fit->examples;
+    PySys_WriteStderr("%sfit: epoch %lld of %lld, loss %.4g, %.0f s left%s", fit->on_terminal ? "\r" : "",
+                      (long long)fit->epoch + (fit->row > 0), (long long)fit->epochs, loss_so_far(fit),
+                      (double)elapsed / 1e6 * (total - done) / done, fit->on_terminal ? "\033[K" : "\n");
+}
+
 static int report(const Fit *fit)
 {
-    const Py_ssize_t done = (Py_ssize_t)fit->epoch * fit->examples + fit->row;
     const Py_ssize_t total = (Py_ssize_t)fit->epochs * fit->examples;
-    const double loss = fit->row > 0 ? fit->sum / (double)fit->row : fit->mean;
-    PyObject *result = PyObject_CallFunction(fit->callback, "nnd", done, total, loss);
+    PyObject *result = PyObject_CallFunction(fit->callback, "nnd", examples_done(fit), total, loss_so_far(fit));
     release(result);
     return result == NULL ? -1 : 0;
 }
@@ -226,7 +257,8 @@ static int train(Fit *fit)
     const int128 work = fit->call.entry->work(fit->call.dim) + STEP_WORK;
     const bool is_long = work > LONG_WORK / steps / fit->epochs;
     fit->stretch = 1 + (int64_t)(CLOCK_WORK / work);
-    uint64_t reported = clock_now();
+    const uint64_t began = clock_now();
+    uint64_t reported = began, printed = began;
     while (fit->epoch < fit->epochs) {
         if (is_long) {
             Threads *threads = lend_threads(model, fit->call.entry, work, fit->call.p);
@@ -251,6 +283,13 @@ static int train(Fit *fit)
             }
             reported = clock_now();
         }
+        if (fit->progress) {
+            const uint64_t now = clock_now();
+            if (fit->epoch == fit->epochs || now - printed >= (fit->on_terminal ? REPORT_AFTER : LINE_AFTER)) {
+                print_progress(fit, now - began);
+                printed = now;
+            }
+        }
     }
     return 0;
 }
@@ -259,6 +298,7 @@ static int read_options(Fit *fit, PyObject *const *given)
 {
     const struct { int dtype; void *to; } OPTIONS[] = {
         {I64, &fit->batch}, {I64, &fit->epochs}, {BOOL, &fit->shuffle}, {U64, &fit->seed},
+        {BOOL, &fit->progress},
     };
     for (size_t k = 0; k < sizeof OPTIONS / sizeof *OPTIONS; k++) {
         if (given[k] != NULL && element_set("fit", FIT_OPTIONS[k], OPTIONS[k].dtype, OPTIONS[k].to, given[k]) < 0) {
@@ -272,7 +312,7 @@ static int read_options(Fit *fit, PyObject *const *given)
             return -1;
         }
     }
-    fit->callback = given[4] == Py_None ? NULL : given[4];
+    fit->callback = given[5] == Py_None ? NULL : given[5];
     if (fit->callback != NULL && PyCallable_Check(fit->callback) == 0) {
         return refuse_type("fit", "callback", "a callable", fit->callback);
     }
@@ -399,7 +439,11 @@ static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t co
         rest[0] = fit.call.scalar;
         rest[1] = fit.call.model->state;
         rest[2] = (char *)weights_at(fit.call.model, 0);
+        fit.on_terminal = fit.progress && is_on_terminal();
         status = place_examples(&fit) < 0 ? -1 : train(&fit);
+        if (fit.on_terminal) {
+            PySys_WriteStderr("\n");
+        }
     } else {
         status = -1;
     }

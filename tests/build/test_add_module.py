@@ -175,8 +175,8 @@ def test_mistake_in_the_model_is_the_last_line_of_the_step(owner: Project, pytho
     assert build.configure("-GNinja").returncode == 0
     done = build.cmake("--build", build.folder)
     assert done.returncode
-    assert "mlaot: src/digits/numbers.py:1: ZeroDivisionError: division by zero\n" in done.stdout
-    assert "Traceback" not in done.stdout
+    assert "mlaot: src/digits/numbers.py:1: ZeroDivisionError: division by zero\n" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_language_c_is_needed(owner: Project, python: Python) -> None:

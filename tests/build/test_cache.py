@@ -12,6 +12,7 @@ import pytest
 
 from mlaot.build import cache, toolchain
 from mlaot.build.cache import MAX_FILE_BYTES, cache_folder, make_cached, prune
+from mlaot.errors import MlaotError
 
 C = {"nn.c": "int one(void);\nint two(void) { return one() + ONE; }\n", "nn_base.c": "int one(void) { return 1; }\n"}
 
@@ -22,6 +23,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLAOT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CFLAGS", raising=False)
     return tmp_path / "cache"
+
+
+def test_what_a_compiler_says_in_one_line_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """By the error; what takes several lines is printed, as it was said."""
+    for text, lines in (("a.c:1: error", 1), ("in f:\na.c:1: error", 3)):
+        with pytest.raises(MlaotError, match=r"^a\.c:1: error$"):
+            toolchain.run(["sh", "-c", 'echo "$WORD" >&2; exit 1'], os.environ | {"WORD": text})
+        assert len(capfd.readouterr().err.splitlines()) == lines
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -63,3 +66,50 @@ def test_a_backend_without_a_word(project: Path, cli: Cli) -> None:
     (project / "silent.py").write_text("import os\n\ndef build_wheel(*arguments):\n    os._exit(3)\n")
     edit(project / "pyproject.toml", ('"mlaot.build"', '"silent"\nbackend-path = ["."]'))
     assert complaint(cli("build", project)) == "mlaot: silent ended with status 3 and no word"
+
+
+def test_a_backend_that_complains_on_stdout(project: Path, cli: Cli) -> None:
+    """As ninja does of what it runs, while scikit-build-core ends its own lines on stderr."""
+    code = "import sys\n\ndef build_wheel(*arguments):\n    print('a.c: error', file=sys.stdout)\n    "
+    (project / "loud.py").write_text(f"{code}print(file=sys.stderr)\n    sys.exit(1)\n")
+    edit(project / "pyproject.toml", ('"mlaot.build"', '"loud"\nbackend-path = ["."]'))
+    result = cli("build", project)
+    assert (result.status, result.out) == (1, "a.c: error\n")
+    assert result.err == "\nmlaot: loud ended with status 1; its output is above\n"
+
+
+NINJA = """\
+import time
+from pathlib import Path
+
+def build_wheel(folder, *arguments):
+    for line in ("1/5] Generating a.h", "3/5] Building C object nn.dir/nn_v3.c.o", " 80%] Linking C library nn.so"):
+        print(f"[{line}", flush=True)
+    while not Path("seen").exists():
+        time.sleep(0.001)
+    Path(folder, "a.whl").touch()
+    return "a.whl"
+"""
+
+
+@pytest.mark.parametrize("stderr", ["a pipe", "a terminal"])
+def test_what_ninja_counts_is_the_progress(project: Path, stderr: str) -> None:
+    (project / "ninja.py").write_text(NINJA)
+    edit(project / "pyproject.toml", ('"mlaot.build"', '"ninja"\nbackend-path = ["."]'))
+    if stderr == "a terminal":
+        pytest.importorskip("rich")
+    read, write = pty.openpty() if stderr == "a terminal" else os.pipe()
+    verbose = ["-v"] if stderr == "a pipe" else []
+    command = [sys.executable, "-m", "mlaot", "build", *verbose]
+    environ = os.environ | {"MLAOT_PATIENCE": "0.01", "COLUMNS": "100", "TERM": "xterm"}
+    process = subprocess.Popen(command, cwd=project, env=environ, stdout=subprocess.PIPE, stderr=write)
+    os.close(write)
+    said = b""
+    while b"compiling 80 of 100 (nn.so), stage 8 of 10" not in said:
+        said += os.read(read, 10000)
+    (project / "seen").touch()
+    printed, _ = process.communicate()
+    os.close(read)
+    lines = printed.splitlines()
+    assert process.returncode == 0 and lines[0] == b"[1/5] Generating a.h" and lines[-1].startswith(b"a.whl  0 B")
+    assert len(lines) == (2 if stderr == "a terminal" else 4)  # a bar is there instead

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import io
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -94,7 +96,7 @@ def test_defaults(fit: ModuleType) -> None:
     assert named.fit(label=label, x=x, lr=0.1, batch=32, epochs=1, shuffle=True, seed=0, callback=None) == expected
     assert fit.Model().fit(x, label, 0.1) == expected
     assert fit.fit.__text_signature__ == (
-        "($module, /, x, label, lr=0.1, *, batch=32, epochs=1, shuffle=True, seed=0, callback=None)"
+        "($module, /, x, label, lr=0.1, *, batch=32, epochs=1, shuffle=True, seed=0, progress=False, callback=None)"
     )
 
 
@@ -173,6 +175,25 @@ def test_callback(fit: ModuleType) -> None:
     found = fit.fit(x, label, epochs=3, shuffle=False, callback=lambda *args: told.append(args))
     assert told == [(70, 210, means[0]), (140, 210, means[1]), (210, 210, means[2])]
     assert found == means[2]
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_progress(fit: ModuleType, on_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line comes in any case; on a terminal it is rewritten, and ended where the training fails, too."""
+    x, label = examples(70)
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: on_terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    mean = fit.fit(x, label, epochs=3, progress=True)
+    line = f"fit: epoch 3 of 3, loss {mean:.4g}, 0 s left"
+    assert stderr.getvalue() == (f"\r{line}\033[K\n" if on_terminal else f"{line}\n")
+    stderr.seek(0)
+    stderr.truncate()
+    with pytest.raises(ZeroDivisionError):
+        fit.fit(x, label, epochs=3, progress=True, callback=lambda *_: 1 / 0)
+    assert stderr.getvalue() == ("\n" if on_terminal else "")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert fit.fit(x, label, epochs=3, progress=True) > 0
 
 
 def test_callback_ends_the_training(fit: ModuleType) -> None:

@@ -136,7 +136,7 @@ m.train_step(X, [1, 0, 1], 0.1); m.train_step(label=L, x=P); m.train_step(P, L, 
 m.fit(X, [1, 0, 1], batch=2, epochs=3, seed=5); m.fit(P, L, 0.05, batch=4, epochs=2); m.fit(P, L, 0.05, batch=1)
 m.fit(X, [1, 0, 1], batch=0); m.fit(X, [1, 0, 1], batch=1.5); m.fit(X, [1, 0, 1], shuffle=1)
 m.fit(X, [1, 0, 1], seed=-1); m.fit(X, [1, 0, 1], callback=1); m.fit(X, [1, 0]); m.fit([], [])
-m.fit(X, [1, 0, 1], epochs=2**62); m.fit(P, [3] * 11)
+m.fit(X, [1, 0, 1], epochs=2**62); m.fit(P, [3] * 11); m.fit(P, L, progress=1); m.fit(P, L, progress=True)
 (log := []); m.fit(P, L, 0.01, batch=4, epochs=2, callback=lambda *about: log.append(about)); log[-1]
 dict(m.parameters); dict(m.gradients); m.flat_parameters.shape; m.flat_gradients.dtype; m.data(0); m.grad(1)
 m.data(-1); m.parameters["x"]; m.nothing; m.Model(1); m.Array(); m.set_threads("a"); m.set_threads(-1)
