@@ -14,7 +14,9 @@ from typing import Any
 from mlaot.commands.output import Data, size
 from mlaot.commands.project import TARGET, project_of
 from mlaot.errors import MlaotError, writing
+from mlaot.stages import GENERATE, PRINTING, TIMING
 
+STAGES = (*GENERATE[:-1], TIMING, PRINTING)
 HELP = "make a page that shows a model's graph, kernels, times and memory"
 DESCRIPTION = """\
 Compile each model of a project for this machine, time every kernel within calls of

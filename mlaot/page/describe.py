@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -28,6 +28,7 @@ from mlaot.page.timing import Timing, time_program
 from mlaot.printing.file import LONG_KERNELS
 from mlaot.schedule.machine import Machine
 from mlaot.settings import ModelSettings, Settings
+from mlaot.stages import PRINTING, TIMING, stage
 
 Data = dict[str, Any]
 
@@ -35,14 +36,19 @@ SHOWN_NODES = 600  # of a graph in text; of a longer one, how many there are
 SCALAR_LOOPS = ("plain", "loops")  # kinds of kernels whose numbers are computed one by one, unless compilers help
 
 
-def describe(settings: Settings, model: ModelSettings, machines: Iterable[Machine], command: list[str]) -> Data:
+def describe(settings: Settings, model: ModelSettings, machines: Sequence[Machine], command: list[str]) -> Data:
     """Compile a model, time it on ``machines``, and return all that its page shows."""
     watcher = _Watcher()
     with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, golden=True, watch=watcher)
-    timings = [time_program(program, machine, command) for machine in machines]
+    timings = []
+    with stage(TIMING, len(machines)) as advance:
+        for machine in machines:
+            advance(machine.name)
+            timings.append(time_program(program, machine, command))
     loops = hot_loops(timings[-1].library) if timings else {}
-    files = program_files(program)
+    with stage(PRINTING):
+        files = program_files(program)
     return {
         "module": program.module.name,
         "model": model.declared,
