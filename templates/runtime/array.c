@@ -180,7 +180,7 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
     return 0;
 }
 
-static PyObject *array_shape(PyObject *self, void *unused)
+SELDOM static PyObject *array_shape(PyObject *self, void *unused)
 {
     (void)unused;
     const Array *array = PY_BODY(self);
@@ -195,7 +195,7 @@ static PyObject *array_shape(PyObject *self, void *unused)
     return shape;
 }
 
-static PyObject *array_dtype(PyObject *self, void *unused)
+SELDOM static PyObject *array_dtype(PyObject *self, void *unused)
 {
     (void)unused;
     const Array *array = PY_BODY(self);
@@ -209,13 +209,13 @@ static PyObject *array_ndim(PyObject *self, void *unused)
     return PyLong_FromSsize_t(array->rank);
 }
 
-static PyObject *array_size_object(PyObject *self, void *unused)
+SELDOM static PyObject *array_size_object(PyObject *self, void *unused)
 {
     (void)unused;
     return PyLong_FromSsize_t(array_size(PY_BODY(self)));
 }
 
-static PyObject *array_nbytes(PyObject *self, void *unused)
+SELDOM static PyObject *array_nbytes(PyObject *self, void *unused)
 {
     (void)unused;
     const Array *array = PY_BODY(self);
@@ -269,7 +269,7 @@ static void keep_axis(Part *part, const Array *array, int axis)
     part->strides[part->rank++] = array->strides[axis];
 }
 
-static int slice_axis(Part *part, const Array *array, int axis, PyObject *slice)
+SELDOM static int slice_axis(Part *part, const Array *array, int axis, PyObject *slice)
 {
     ptrdiff_t start, stop, step;
     if (PySlice_Unpack(slice, &start, &stop, &step) < 0) {
@@ -380,7 +380,7 @@ static PyObject *array_item(PyObject *self, Py_ssize_t i)
     return array_part(self, &part);
 }
 
-static PyObject *array_iter(PyObject *self)
+SELDOM static PyObject *array_iter(PyObject *self)
 {
     return array_length(self) < 0 ? NULL : PySeqIter_New(self);
 }
@@ -393,7 +393,7 @@ SELDOM static int refuse_value(int dtype, const Part *to, PyObject *exception, c
 }
 
 // Copy a buffer to all of a part; axes that it lacks, or has with an extent of 1, are repeated.
-static int assign_buffer(int dtype, const Part *to, const Py_buffer *view)
+SELDOM static int assign_buffer(int dtype, const Part *to, const Py_buffer *view)
 {
     const int lacks = to->rank - view->ndim;
     bool right = lacks >= 0;
@@ -417,7 +417,7 @@ static int assign_buffer(int dtype, const Part *to, const Py_buffer *view)
 SELDOM static int assign(int dtype, const Part *to, PyObject *value);
 
 // A list has an item for each place along the first axis.
-static int assign_list(int dtype, const Part *to, PyObject *list)
+SELDOM static int assign_list(int dtype, const Part *to, PyObject *list)
 {
     const Py_ssize_t n = PySequence_Size(list);
     if (n < 0 || to->rank == 0 || n != to->shape[0]) {
@@ -497,7 +497,7 @@ SELDOM static int array_setitem(PyObject *self, PyObject *key, PyObject *value)
     return status;
 }
 
-static PyObject *array_one(PyObject *self, PyObject *unused)
+SELDOM static PyObject *array_one(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const Array *array = PY_BODY(self);
@@ -537,7 +537,7 @@ static int array_bool(PyObject *self)
 }
 
 // The number with the fewest digits that a dtype rounds to the same bits: 0.1, not 0.10000000149011612.
-static double shortest(int dtype, const char *from)
+SELDOM static double shortest(int dtype, const char *from)
 {
     const double value = float_get(dtype, from);
     for (int digits = 1; dtype != F64 && value - value == 0 && digits <= 9; digits++) {
@@ -590,7 +590,7 @@ SELDOM static PyObject *shown_list(int dtype, int rank, const ptrdiff_t *shape, 
 
 enum { SHOWN = 50 };  // so many numbers are shown in full
 
-static PyObject *array_repr(PyObject *self)
+SELDOM static PyObject *array_repr(PyObject *self)
 {
     const Array *array = PY_BODY(self);
     const ptrdiff_t size = array_size(array);

@@ -183,7 +183,7 @@ static void run_block(Fit *fit)
 
 #endif
 // Steps until all is done, or it is time for signals, or an epoch's end is to be reported.
-static void run_steps(Fit *fit)
+__attribute__((hot)) static void run_steps(Fit *fit)  // though what calls it is compiled for its size
 {
     const uint64_t start = clock_now();
 #if HAS_TEXT
@@ -241,7 +241,7 @@ SELDOM static void print_progress(const Fit *fit, uint64_t elapsed)
                       (double)elapsed / 1e6 * (total - done) / done, fit->on_terminal ? "\033[K" : "\n");
 }
 
-static int report(const Fit *fit)
+SELDOM static int report(const Fit *fit)
 {
     const Py_ssize_t total = (Py_ssize_t)fit->epochs * fit->examples;
     PyObject *result = PyObject_CallFunction(fit->callback, "nnd", examples_done(fit), total, loss_so_far(fit));
@@ -294,7 +294,7 @@ static int train(Fit *fit)
     return 0;
 }
 
-static int read_options(Fit *fit, PyObject *const *given)
+SELDOM static int read_options(Fit *fit, PyObject *const *given)
 {
     const struct { int dtype; void *to; } OPTIONS[] = {
         {I64, &fit->batch}, {I64, &fit->epochs}, {BOOL, &fit->shuffle}, {U64, &fit->seed},
@@ -320,7 +320,7 @@ static int read_options(Fit *fit, PyObject *const *given)
 }
 
 // How many examples a batch has, now that it is known how many there are.
-static int set_batch(Fit *fit)
+SELDOM static int set_batch(Fit *fit)
 {
     Call *call = &fit->call;
     const Table *table = TABLE_OF(fit);
@@ -357,7 +357,7 @@ static int set_batch(Fit *fit)
 }
 
 // Where the examples of each input are, and memory to put together batches of them.
-static int place_examples(Fit *fit)
+SELDOM static int place_examples(Fit *fit)
 {
     const Table *table = TABLE_OF(fit);
     const FitTable *of_fit = table->fit_table;
@@ -419,7 +419,7 @@ static int place_examples(Fit *fit)
     return 0;
 }
 
-static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+SELDOM static PyObject *method_fit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const Table *table = TABLE_OF((Model *)PY_BODY(self));
     if (table->fit_table->refusal != NULL) {

@@ -27,9 +27,9 @@ SETTINGS = {
     "unknown key": (
         PYPROJECT + 'zzz = "w.safetensors"\n',
         "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
-        " the keys are model, module, llm, tokenizer, slides, onnx, sklearn, torch, sample, c_library, deterministic,"
-        " winograd, fast_division, frozen, intermediates, weights, weights_dtype, quantize, unchecked, budget, dims,"
-        " lora",
+        " the keys are model, module, llm, tokenizer, slides, onnx, sklearn, torch, sample, license, license-files,"
+        " model-card, c_library, deterministic, winograd, fast_division, frozen, intermediates, weights, weights_dtype,"
+        " quantize, unchecked, budget, dims, lora",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),
@@ -139,8 +139,8 @@ MODELS = {
         "model.py:6: np.transpose: there is no axis 1 in an array of 1 dimensions",
     ),
     "ufunc": (
-        function("return np.spacing(x)"),
-        "model.py:6: np.spacing cannot be traced: mlaot has no rule for it",
+        function("return np.gcd(x, x)"),
+        "model.py:6: np.gcd cannot be traced: mlaot has no rule for it",
     ),
     "NumPy function": (
         function("return np.nonzero(x)"),
