@@ -14,6 +14,7 @@ from typing import Any
 from mlaot.commands.output import Data, size
 from mlaot.commands.project import TARGET, project_of
 from mlaot.errors import MlaotError, writing
+from mlaot.schedule.machine import Machine
 from mlaot.stages import GENERATE, PRINTING, TIMING
 
 STAGES = (*GENERATE[:-1], TIMING, PRINTING)
@@ -57,7 +58,10 @@ def run(options: argparse.Namespace) -> int:
         if not settings.models:
             raise MlaotError(f"{options.target} declares no model; expected one to report on")
         command = find_compiler()
-        machines = machines_here(settings.isas, command)
+
+        def machines(words: bool) -> list[Machine]:
+            return machines_here(settings.isas, command, words=words)
+
         for model in settings.models:
             data = describe(settings, model, machines, command)
             files = {out: page(data, before)}

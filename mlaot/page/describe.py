@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -36,14 +36,19 @@ SHOWN_NODES = 600  # of a graph in text; of a longer one, how many there are
 SCALAR_LOOPS = ("plain", "loops")  # kinds of kernels whose numbers are computed one by one, unless compilers help
 
 
-def describe(settings: Settings, model: ModelSettings, machines: Sequence[Machine], command: list[str]) -> Data:
-    """Compile a model, time it on ``machines``, and return all that its page shows."""
+def describe(
+    settings: Settings, model: ModelSettings, machines: Callable[[bool], Sequence[Machine]], command: list[str]
+) -> Data:
+    """Compile a model, time it on the machines that this CPU is, and return all that its page shows.
+
+    ``machines``: a function that returns them, the best last, for modules that multiply bytes or for others.
+    """
     watcher = _Watcher()
     with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, golden=True, watch=watcher)
-    timings = []
-    with stage(TIMING, len(machines)) as advance:
-        for machine in machines:
+    timings, here = [], machines(program.module.words)
+    with stage(TIMING, len(here)) as advance:
+        for machine in here:
             advance(machine.name)
             timings.append(time_program(program, machine, command))
     loops = hot_loops(timings[-1].library) if timings else {}
