@@ -308,21 +308,26 @@ def test_traced(case: Special, dtype: str) -> None:
 COMPILED = {AVAILABLE[0]: ("-O0", ("float32",)), AVAILABLE[-1]: ("-O1", (*FLOATS, *INTEGERS))}
 
 
-@pytest.fixture(scope="session")
-def libraries(shared_folder: Path) -> dict[str, Library]:
+def libraries(folder: Path) -> dict[str, Library]:
     programs = {f"c{i}": lower(passed(graph(i))) for i in range(len(TRACED))}
     found = {}
     for isa, (level, dtypes) in COMPILED.items():
         chosen = {f"c{i}": programs[f"c{i}"] for i, (_, dtype) in enumerate(TRACED) if dtype in dtypes}
         flags = [level, "-Wno-unused-variable"]  # rows of empty arrays
-        found[isa] = Library(chosen, isa, shared_folder / f"special_{isa}", flags)
+        found[isa] = Library(chosen, isa, folder / isa, flags)
     return found
 
 
-@each(TRACED)
-def test_compiled(case: Special, dtype: str, libraries: dict[str, Library]) -> None:
-    inputs = {f"x{i}": a for i, a in enumerate(arrays_of(case, dtype))}
-    for isa, library in libraries.items():
-        if dtype in COMPILED[isa][1]:
-            outputs = library.call(f"c{TRACED.index((case, dtype))}", "forward", inputs)
-            check_all(case, dtype, list(outputs.values()))
+def test_compiled(tmp_path: Path) -> None:
+    """All cases in one test: the libraries of all of them are made once."""
+    wrong = []
+    for isa, library in libraries(tmp_path).items():
+        for number, (case, dtype) in enumerate(TRACED):
+            if dtype in COMPILED[isa][1]:
+                inputs = {f"x{i}": a for i, a in enumerate(arrays_of(case, dtype))}
+                outputs = library.call(f"c{number}", "forward", inputs)
+                try:
+                    check_all(case, dtype, list(outputs.values()))
+                except AssertionError as error:
+                    wrong.append(f"{case.name}, {dtype}, {isa}: {error}")
+    assert not wrong, "\n".join(wrong)
