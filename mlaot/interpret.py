@@ -24,7 +24,7 @@ from mlaot.ops import OPS
 from mlaot.ops.random import threefry
 from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions, Shares
-from mlaot.schedule.machine import Machine
+from mlaot.schedule.machine import LINE, Machine
 from mlaot.schedule.parallel import RANGE
 
 RunKernel = Callable[[Sequence[Memory], Sequence[int]], None]
@@ -72,6 +72,28 @@ def instance(module: ExtensionModule) -> Instance:
 def value_of(extent: str | int, values: Mapping[str, int]) -> int:
     """Return an extent as a number."""
     return substitute(parse(extent), values)
+
+
+def named_values(dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the values of dims, under their own names and those that C has for them."""
+    return {**dims, **{dim_name(name): value for name, value in dims.items()}}
+
+
+def call_arrays(
+    entry: Entry, inputs: Mapping[str, Any], values: Mapping[str, int]
+) -> tuple[list[Memory], list[Memory]]:
+    """Return copies of the inputs of a call, and memory for its outputs."""
+    arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
+    return arrays, [np.empty(shape, CALLER_DTYPES[port.dtype]) for port, shape in output_shapes(entry, values)]
+
+
+def aligned(content: bytes | bytearray | Memory) -> Memory:
+    """Copy bytes to where C expects the state, constants and workspaces: a boundary of cache lines."""
+    storage = np.zeros(len(content) + LINE, np.uint8)
+    start = -storage.ctypes.data % LINE
+    memory = storage[start : start + len(content)]
+    memory[:] = np.frombuffer(content, np.uint8)
+    return memory
 
 
 def output_shapes(entry: Entry, values: Mapping[str, int]) -> Iterator[tuple[Port, list[int]]]:
@@ -125,10 +147,8 @@ class Interpreter:
     ) -> dict[str, Memory]:
         """Return the outputs of an entry by name, for inputs by name; bfloat16 as bits. The state changes in place."""
         entry = self.ports[name]
-        values = {**dims, **{dim_name(d): value for d, value in dims.items()}}
-
-        arrays = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
-        outputs = [np.empty(shape, CALLER_DTYPES[port.dtype]) for port, shape in output_shapes(entry, values)]
+        values = named_values(dims)
+        arrays, outputs = call_arrays(entry, inputs, values)
         workspace = np.full(value_of(entry.workspace, values), GUARD, np.uint8)
         before = [array.tobytes() for array in (*arrays, instance.constants)]
         memory = [array.reshape(-1).view(np.uint8) for array in (*arrays, *outputs)]

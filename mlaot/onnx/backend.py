@@ -22,7 +22,7 @@ import onnx
 from mlaot.binding.extents import Extents, shown
 from mlaot.build.toolchain import compile_kernels, find_toolchain
 from mlaot.generate import compile_model
-from mlaot.interpret import output_shapes, settle
+from mlaot.interpret import aligned, output_shapes, settle
 from mlaot.ir import DTYPES
 from mlaot.ir.dims import parse, substitute
 from mlaot.lower.program import Port, Program
@@ -100,8 +100,8 @@ class CompiledModel:
         (folder / f"{self.module.stem}.h").write_text(HEADER, encoding="utf-8")
         compile_kernels(source, isa, library, command)
         self.function = getattr(ctypes.CDLL(str(library)), f"onnx_forward_{isa.name}")
-        self.constants = _aligned(self.module.constants)
-        self.state = _aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
+        self.constants = aligned(self.module.constants)
+        self.state = aligned(bytes(self.module.initial).ljust(self.module.state_bytes, b"\0"))
 
     def run(self, inputs: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         """Return the outputs for ``inputs``, which are only read."""
@@ -142,7 +142,7 @@ class CompiledModel:
                 if message := range_.refusal(array, sizes):
                     raise ValueError(f"{port.name}{message}")
         outputs = [np.empty(size, DTYPES[port.dtype].numpy) for port, size in output_shapes(self.entry, sizes)]
-        workspace = _aligned(bytes(int(substitute(parse(self.entry.workspace), sizes))))
+        workspace = aligned(bytes(int(substitute(parse(self.entry.workspace), sizes))))
         memory = [*arrays, *outputs, self.state, self.constants, workspace]
         p = (ctypes.c_void_p * (len(memory) + 1))(*[array.ctypes.data for array in memory], 0)
         dims = (ctypes.c_ssize_t * max(len(self.module.dims), 1))(*[sizes.get(d, 0) for d in self.module.dims])
@@ -318,15 +318,6 @@ def _names(name: str, part: Any) -> list[str]:
     if not isinstance(part, list):
         return [name]
     return [inner for i, each in enumerate(part) for inner in _names(f"{name}_{i}", each)]
-
-
-def _aligned(data: bytes | bytearray) -> Array:
-    """Copy bytes to a boundary of 64 bytes."""
-    raw = np.zeros(len(data) + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    view = raw[start : start + len(data)]
-    view[:] = np.frombuffer(data, np.uint8)
-    return view
 
 
 class Backend:

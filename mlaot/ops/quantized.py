@@ -82,12 +82,6 @@ def pack_words(weights: Array, axis: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(words, -1, axis))
 
 
-def pairs_fit(words: Array) -> bool:
-    """Whether the products of two neighbours in weights and any unsigned bytes have a sum of 16 bits."""
-    pairs = np.ascontiguousarray(words).astype("<i4", copy=False).view(np.int8).astype(np.int16).reshape(-1, 2)
-    return all(int(np.maximum(sign * pairs, 0).sum(axis=1).max(initial=0)) <= LARGEST_PAIR for sign in (1, -1))
-
-
 def _contract_bytes_type(x: Type, w: Type, spec: str, pairs: bool) -> Type:
     labels, weight_labels, out = parse_spec(spec)
     sizes: dict[str, Dim] = {}
@@ -122,9 +116,10 @@ contract_bytes: Op = Op(
 
 
 def pairs_split(codes: Array, axis: int) -> tuple[Array, Array]:
-    """Split signed bytes, neighbours along ``axis`` in words, so that ``pairs_fit`` holds of the first part.
+    """Split signed bytes, neighbours along ``axis`` in words: in the first part, two neighbours fit sums of 16 bits.
 
-    The second is what the larger weight of a pair has too much; 0 nearly everywhere, if the weights are those of a net.
+    These are sums of their products with any unsigned bytes. The second part is what the larger weight of a pair has
+    too much; 0 nearly everywhere, if the weights are those of a net.
     """
     last = np.moveaxis(codes.astype(np.int16), axis, -1)
     pairs = last.reshape(*last.shape[:-1], -1, 2)

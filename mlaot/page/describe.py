@@ -14,13 +14,13 @@ from typing import Any
 from mlaot import passes
 from mlaot.files import program_files
 from mlaot.generate import compile_model
+from mlaot.interpret import named_values
 from mlaot.ir import DTYPES, Dim
 from mlaot.ir.dims import product, substitute
 from mlaot.ir.module import Module
 from mlaot.ir.text import text
 from mlaot.isolation import pause_collection
 from mlaot.loading import open_model
-from mlaot.lower.identifiers import dim_name
 from mlaot.lower.program import Buffer, Kernel, Procedure, Program
 from mlaot.nest.text import nest_text
 from mlaot.page.loops import hot_loops
@@ -119,7 +119,7 @@ def _entry(program: Program, procedure: Procedure, timings: list[Timing], loops:
     entry, module = procedure.entry, program.module
     golden = next((vector for vector in module.golden if vector.entry == entry.name), None)
     sizes = dict(zip(module.dims, golden.dims, strict=True)) if golden else dict.fromkeys(module.dims, 1)
-    values = {**sizes, **{dim_name(name): size for name, size in sizes.items()}}
+    values = named_values(sizes)
     timed = {timing.machine.name: timing.entries[entry.name] for timing in timings if entry.name in timing.entries}
     kernels = [
         {

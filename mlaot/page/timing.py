@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from mlaot.build.toolchain import compile_kernels
-from mlaot.interpret import CALLER_DTYPES, instance, output_shapes, value_of
-from mlaot.lower.identifiers import dim_name
+from mlaot.interpret import aligned, call_arrays, instance, named_values, value_of
 from mlaot.lower.program import Golden, Procedure, Program
 from mlaot.printing.entries import Marks
 from mlaot.printing.file import kernels_file
 from mlaot.render import render
 from mlaot.report.golden import call_inputs
-from mlaot.schedule.machine import LINE, Machine
+from mlaot.schedule.machine import Machine
 
 SECONDS, RUNS, CALLS = 0.3, 7, 500  # of a measurement, its runs, and the calls of a run at most
 CLOCKS = 100_000  # readings that tell what one takes
@@ -119,12 +118,10 @@ class _Call:
     def __init__(self, program: Program, procedure: Procedure, golden: Golden, machine: Machine) -> None:
         module, entry = program.module, procedure.entry
         sizes = dict(zip(module.dims, golden.dims, strict=True))
-        values = {**sizes, **{dim_name(name): size for name, size in sizes.items()}}
-        inputs = call_inputs(entry, sizes, golden.draws)
-        memory = [np.array(inputs[port.name], CALLER_DTYPES[port.dtype]) for port in entry.inputs]
-        memory += [np.empty(shape, CALLER_DTYPES[port.dtype]) for port, shape in output_shapes(entry, values)]
-        own, workspace = instance(module), np.zeros(value_of(entry.workspace, values), np.uint8)
-        self.memory = [*memory, *map(_aligned, (own.state, own.constants, workspace))]
+        values = named_values(sizes)
+        arrays, outputs = call_arrays(entry, call_inputs(entry, sizes, golden.draws), values)
+        own, workspace = instance(module), aligned(bytes(value_of(entry.workspace, values)))
+        self.memory = [*arrays, *outputs, aligned(own.state), aligned(own.constants), workspace]
         self.p = (ctypes.c_void_p * (len(self.memory) + 1))(*[array.ctypes.data for array in self.memory], 0)
         self.dims = (ctypes.c_ssize_t * max(len(module.dims), 1))(*golden.dims)
         self.function = f"timed_{entry.name}_{machine.name}"
@@ -149,14 +146,6 @@ class _Call:
         """Return the seconds of a call, of so many one after the other."""
         entry = ctypes.cast(getattr(library, self.function), ctypes.c_void_p)
         return 1e-9 * float(library.timed_run(entry, self.p, self.dims, ctypes.c_int64(times))) / times
-
-
-def _aligned(array: Array) -> Array:
-    """Copy bytes to where C expects the state, constants and workspaces."""
-    storage = np.zeros(array.size + LINE, np.uint8)
-    start = -storage.ctypes.data % LINE
-    storage[start : start + array.size] = array
-    return storage[start : start + max(array.size, 1)]
 
 
 def _limits(library: Any) -> Limits:

@@ -411,7 +411,7 @@ def _largest(f: Factor, w: Array) -> Array:
 def _round_weights(f: Factor, w: Array) -> Weights:
     """Round weights to signed bytes.
 
-    Neighbours of one sign share the range of a byte, so that their products have sums of 16 bits (``pairs_fit``).
+    Neighbours of one sign share the range of a byte, so that their products have sums of 16 bits (``pairs_split``).
     """
     axis = f.weight_labels.index(f.label)
     even = np.pad(w, [(0, size % 2 if i == axis else 0) for i, size in enumerate(w.shape)])
@@ -451,18 +451,22 @@ def _sum_of_products(place: Place, f: Factor, x: Node, codes: Array) -> Node:
 
     Without such sums, AVX2 is as slow as with float32; machines that add four products at once do not need them.
     """
-    labels, words = _weights(f, codes)
+    axis = f.weight_labels.index(f.label)
+    padded = np.pad(codes, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(codes.shape)])
+    low, rest = q8.pairs_split(padded, axis)
+    fits = bool(np.count_nonzero(rest) <= rest.size * LISTED_SHARE)
+    labels, words = _weights(f, low if fits else padded)
     spec = f"{f.labels},{labels}->{f.out}"
-    if q8.pairs_fit(words):
-        return q8.contract_bytes(x, place.add(words), spec=spec, pairs=True)
-    low, rest = (_weights(f, part)[1] for part in q8.pairs_split(_padded(f, codes), f.weight_labels.index(f.label)))
-    bytes_ = rest.view(np.int8).reshape(*rest.shape, 4)
-    if np.count_nonzero(bytes_) > bytes_.size * LISTED_SHARE:
-        return q8.contract_bytes(x, place.add(words), spec=spec, pairs=False)
+    product = q8.contract_bytes(x, place.add(words), spec=spec, pairs=fits)
+    if not fits or not rest.any():
+        return product
+    listed = _weights(f, rest)[1]
+    bytes_ = listed.view(np.int8).reshape(*listed.shape, 4)
     at = np.argwhere(bytes_)
     entries = np.column_stack([at, bytes_[tuple(at.T)]])
-    listed = q8.contract_entries(x, spec=spec, sizes=rest.shape, entries=tuple(entries.reshape(-1).tolist()))
-    return ew.add(q8.contract_bytes(x, place.add(low), spec=spec, pairs=True), listed)
+    return ew.add(
+        product, q8.contract_entries(x, spec=spec, sizes=listed.shape, entries=tuple(entries.reshape(-1).tolist()))
+    )
 
 
 def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
@@ -482,19 +486,12 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
     return q8.quantize(turned, dtype=u8, **({"zero": added} if added else {})), zero, codes.unit, None
 
 
-def _weights(f: Factor, rounded: Array) -> tuple[str, Array]:
+def _weights(f: Factor, codes: Array) -> tuple[str, Array]:
     """Pack weights in words, and return their labels: an output channel comes last, for vector loads."""
-    axis, padded = f.weight_labels.index(f.label), _padded(f, rounded)
-    is_last = f.weight_labels[-1] in f.out
-    order = range(padded.ndim) if is_last else sorted(range(padded.ndim), key=lambda i: f.weight_labels[i] in f.out)
-    words = np.ascontiguousarray(np.transpose(q8.pack_words(padded, axis), order))
+    axis, is_last = f.weight_labels.index(f.label), f.weight_labels[-1] in f.out
+    order = range(codes.ndim) if is_last else sorted(range(codes.ndim), key=lambda i: f.weight_labels[i] in f.out)
+    words = np.ascontiguousarray(np.transpose(q8.pack_words(codes, axis), order))
     return "".join(f.weight_labels[i] for i in order), words
-
-
-def _padded(f: Factor, codes: Array) -> Array:
-    """Fill the last word along the label with zeros."""
-    axis = f.weight_labels.index(f.label)
-    return np.pad(codes, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(codes.shape)])
 
 
 def _quantize_range(f: Factor, range_: Range) -> Bytes:
