@@ -319,9 +319,10 @@ def test_few_large_weights_are_listed() -> None:
     """Two products of all others have a sum of 16 bits, on which AVX2 depends; where large ones abound, none are."""
     w, b = (RNG.integers(-60, 61, shape, np.int8) for shape in ((32, 24, 3, 3), (700, 40)))
     w[7, 2:4, 1, 2], w[31, 22:24, 0, 0], w[0, 22:24, 2, 2] = (127, 126), (5, -128), -128
-    b[0:2, 3], b[:, 20], b[696:, 39] = -128, 64, (0, 127, 2, 0)  # 64 + 64 is just not too much
+    b[0:2, 3], b[:, 20], b[696:, 39] = -128, 64, (0, 127, 2, 0)  # 64 + 64 is just not too much,
+    b[8, 20], b[2:4, 5] = 63, (65, 64)  # and one more is
     x, a = quantized((1, 24, 7, 7), np.uint8), quantized((3, 700), np.uint8)
-    x[...], a[...] = x | 128, a | 128
+    x[...], a[...], a[0] = x | 128, a | 128, 255
     weights = {"w": w, "b": b, "zero": np.uint8(7), "none": np.int8(0)}
     nodes = [
         helper.make_node("ConvInteger", ["x", "w", "zero", "none"], ["y"], pads=[1, 1, 1, 1]),
@@ -331,7 +332,7 @@ def test_few_large_weights_are_listed() -> None:
     graph = passes.run("nn", trace(mlaot.onnx.load(model(nodes, {"x": x, "a": a}, outputs, weights, 10)))).graphs
     listed = [node for node in graph["forward"].nodes() if node.op.name == "contract_entries"]
     counts = sorted(len(node.attrs["entries"]) // (len(node.attrs["sizes"]) + 2) for node in listed)
-    assert counts == [1, 2]
+    assert counts == [2, 2]
     products = [node for node in graph["forward"].nodes() if node.op.name == "contract_bytes"]
     assert all(node.attrs["pairs"] for node in products)
     y, z = run(nodes, {"x": x, "a": a}, outputs, weights, 10)
