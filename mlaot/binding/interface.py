@@ -28,7 +28,7 @@ RESERVED = (
     *("backward", "set_input", "zero_grad", "data", "grad", "save", "load", "info", "selftest", "Model", "Array"),
     *("InferenceSession", "run", "get_inputs", "get_outputs", "get_providers"),
     *("generate", "generate_all", "rewind", "encode", "decode"),
-    *("fit", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
+    *("fit", "profile", "set_threads", "parameters", "gradients", "flat_parameters", "flat_gradients", "buffers"),
     *(
         "Any",
         "Buffer",
@@ -122,6 +122,7 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
         "converts": any(port.converts for entry in module.entries for port in entry.inputs),
         "takes_strings": any(port.is_text for entry in module.entries for port in entry.inputs),
         "fit": fit,
+        "profile": module.options.profile,
         "session": session(module),
         "generation": module.generation,
         "has_tokenizer": bool(rows_of(module) or (module.generation and module.generation.tokenizer)),

@@ -40,6 +40,19 @@ class Method:
     in_module: bool = True
 
 
+PROFILE = Method(
+    "profile",
+    ", /, *args, **named",
+    "Time the kernels of a call on one thread: of a function of this module or instance, which is the first argument,"
+    " or else of forward().\n\n"
+    "The result is a Chrome trace, which Perfetto opens once json.dump has written it. A kernel is an event among its"
+    " traceEvents, with its microseconds (dur) and the part of the model (cat). The args of the event are the line of"
+    " the model's code, what the kernel computes, how often it ran (rounds), and the operations and bytes of one run.",
+    ("def profile(*args: Any, **named: Any) -> dict[str, Any]: ...",),
+    "FAST",
+)
+
+
 def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
     """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
     verbs = any(entry.name == "accumulate" for entry in module.entries)
@@ -63,6 +76,8 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
         functions += text_methods(module.generation)
     doc = "How many threads a call may use; 0 or None: as many as there are CPUs. Returns how many that makes."
     functions.append(one_argument_method("set_threads", "n: int | None", "int", doc))
+    if module.options.profile:
+        functions.append(PROFILE)
     if scalars:
         functions += [
             one_argument_method("data", "i: int", "float", "Scalar parameter number i of the source model."),

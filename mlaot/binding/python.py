@@ -68,6 +68,7 @@ SERVERS = {
 BODIES = {
     "backward": "_backward(self)",
     "zero_grad": "_zero_grad(self)",
+    "profile": 'raise NotImplementedError("plain Python has no kernels to time; cProfile times its functions")',
     "save": "_save(self, path)",
     "load": "_load(self, path)",
     "set_threads": "return _set_threads(n)",

@@ -33,7 +33,7 @@ from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, S
 from mlaot.ir.ports import SUMS
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import c_expression, dim_name
-from mlaot.lower.program import Entry, ExtensionModule, Port
+from mlaot.lower.program import Cost, Entry, ExtensionModule, Port
 from mlaot.schedule.machine import MACHINES, Condition, condition
 from mlaot.tokenizers.text_packing import KINDS
 from mlaot.tokenizers.text_steps import TextStep
@@ -46,6 +46,7 @@ ONNX_NAMES = {
 
 
 # Entries that also serve what set_input() keeps, and how the C calls that.
+LONGEST_DOC = 2000  # characters of what a kernel computes, in a profile
 HELD = {"forward": "FORWARD_HELD", "loss": "LOSS_HELD"}
 
 
@@ -116,6 +117,9 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
         "slots": [slot_row(slot) for slot in saved(module)],
         "tensors": c_lines(tensors_head(saved(module), base)) if module.slots else (),
         "file_tensors": () if in_file(module) == saved(module) else c_lines(tensors_head(in_file(module), base)),
+        "profiled": [profile_row(cost) for cost in module.costs],
+        "profile_dims": module.c_dims,
+        "profile_unused": " ".join(["(void)_values;", *(f"(void){name};" for name in module.c_dims)]),
         "fit_table": fit_table(fit, extents),
         "text_table": text_table(module, extents.dims),
         "table": table(module, extents, weights, served, has_fit=fit is not None),
@@ -188,6 +192,7 @@ def symbols(module: ExtensionModule) -> dict[str, object]:
         "MODULE_EXPORT": f"PyModExport_{module.stem}",
         "SHARE": f"{module.prefix}_share",
         "SHARE_APART": f"{module.prefix}_share_apart",
+        **({"MARK": f"{module.prefix}_mark"} if module.options.profile else {}),
     }
 
 
@@ -211,6 +216,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_DATES": any(port.dates for entry in entries for port in entry.inputs),
         "HAS_SESSION": bool(session(module)),
         "HAS_FIT": fit is not None,
+        "HAS_PROFILE": module.options.profile,
         "HAS_WEIGHTS_FILE": weights.file != "",
         "HAS_PREPARED": module.is_prepared,
         "HAS_TEXT": module.generation is not None,
@@ -270,6 +276,15 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
     if scalars := scalar_offsets(module):
         fields |= {"scalars": len(scalars), "scalar_runs": len(scalar_runs(module)), "scalars_at": scalars_at}
     return fields
+
+
+def profile_row(cost: Cost) -> dict[str, object]:
+    """A kernel that a profile times: the fields of the ``Profiled`` of the template, and its costs in C."""
+    computes = "\n".join(cost.doc)
+    computes = computes if len(computes) <= LONGEST_DOC else f"{computes[:LONGEST_DOC]}..."
+    texts = (cost.title, cost.origin, cost.line, computes)
+    strings = ", ".join(f'"{c_text(text)}"' for text in texts)
+    return {"row": f"{{ENTRY_{cost.entry}, {strings}}}", "operations": cost.operations, "bytes": cost.bytes}
 
 
 def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:

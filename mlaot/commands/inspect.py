@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mlaot.commands.modules import modules_of, open_wheel, read_wheel
 from mlaot.commands.output import Data, add_json, report, size, table
-from mlaot.commands.project import project_of
+from mlaot.commands.project import is_built, project_of
 from mlaot.commands.sbom import licence_of, provenance_of, read_sbom
 from mlaot.errors import MlaotError
 from mlaot.probe import BuiltModule, ask
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Report on the target."""
     target = options.target
-    if ":" in target or target.endswith(".onnx") or Path(target).is_dir():
+    if not is_built(target):
         with project_of(target) as (_, settings):
             data = {"models": [describe_model(settings, model, options.graph) for model in settings.models]}
     elif options.graph:
@@ -87,7 +87,7 @@ def describe_program(program: Program) -> Data:
             {"entry": e.name, "flops": shown(e.work), "workspace": shown(e.workspace), "tile": e.tile} for e in entries
         ],
         "kernels": [
-            {"entry": procedure.entry.name, **describe_kernel(kernel)}
+            {"entry": procedure.entry.name, **describe_kernel(kernel, {*program.module.c_dims})}
             for procedure in program.procedures
             for kernel in procedure.kernels
         ],
@@ -95,24 +95,17 @@ def describe_program(program: Program) -> Data:
     }
 
 
-def describe_kernel(kernel: Kernel) -> Data:
+def describe_kernel(kernel: Kernel, dims: set[str]) -> Data:
     """Describe a kernel: its kind, the lines of the graph that it computes, its work and its memory traffic.
 
     Bytes are those of all arrays that it reads or writes, each counted once; operations are counted for contractions.
     """
     from mlaot.binding.extents import shown
-    from mlaot.ir import DTYPES
-    from mlaot.ir.dims import Dim, product
+    from mlaot.lower.costs import cost_of
 
-    flops = None
-    contraction = kernel.contraction
-    if contraction is not None:
-        points = product(tuple(axis.size for axis in (*contraction.out, *contraction.summed)))
-        flops = shown(points * (2 if len(contraction.operands) > 1 else 1))
-    total: Dim = 0
-    for buffer in dict.fromkeys(param.buffer for param in kernel.params):
-        total = product((*buffer.shape, DTYPES[buffer.dtype].itemsize)) + total
-    return {"kind": kernel.template, "computes": list(kernel.doc), "flops": flops, "bytes": shown(total)}
+    cost = cost_of(kernel, dims)
+    flops = None if kernel.contraction is None else shown(cost.operations)
+    return {"kind": kernel.template, "computes": list(kernel.doc), "flops": flops, "bytes": shown(cost.bytes)}
 
 
 def describe_built(target: str) -> Data:

@@ -56,6 +56,11 @@ def is_bare(target: str) -> bool:
     return not Path(target).is_dir() and (":" in target or target.endswith(".onnx"))
 
 
+def is_built(target: str) -> bool:
+    """Tell whether the target is a wheel, an extension module's file or a module's name, and no project."""
+    return not (":" in target or target.endswith(".onnx") or Path(target).is_dir())
+
+
 @contextmanager
 def project_of(target: str, find: Callable[[str], Project] = find_target) -> Iterator[Project]:
     """Prepare imports of a project's models; turn errors of any kind into one line and exit status 1."""

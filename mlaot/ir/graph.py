@@ -7,7 +7,8 @@ arise. A rewrite *forwards* a node to an equal, better one: ``find`` follows the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -143,12 +144,14 @@ class Op:
 
 
 class Node:
-    """One use of an op; only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
+    """One use of an op; only ``Graph.forward`` ever changes it.
 
     ``origin`` names the part of the model that the node is for, such as ``blocks.3.qkv``; kernels get names from it.
+    ``line`` is the line of the user's code that the node is for, such as ``model.py:12``. A node takes both from one
+    that it stands for; its origin is a guess, that of an argument, until then.
     """
 
-    __slots__ = ("args", "attrs", "forwarded", "graph", "op", "origin", "type")
+    __slots__ = ("args", "attrs", "forwarded", "graph", "guessed", "line", "op", "origin", "type")
 
     def __init__(self, graph: Graph, op: Op, args: tuple[Node, ...], attrs: dict[str, Any], type_: Type) -> None:
         self.graph = graph
@@ -156,7 +159,9 @@ class Node:
         self.args = args
         self.attrs = attrs
         self.type = type_
+        self.guessed = not graph.origin
         self.origin: str = graph.origin or next((a.origin for a in args if a.origin), "")
+        self.line = graph.line
         self.forwarded: Node | None = None
 
     def find(self) -> Node:
@@ -177,14 +182,15 @@ class Node:
 class Graph:
     """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read.
 
-    New nodes take ``origin`` as theirs.
+    New nodes take ``origin`` and ``line`` as theirs; while a function is traced, ``locate`` tells the line.
     """
 
     text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.origin = ""
+        self.origin = self.line = ""
+        self.locate: Callable[[], str] | None = None
         self.inputs: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
         self.writes: dict[str, Node] = {}
@@ -201,16 +207,26 @@ class Graph:
         node = self._table.get(key)
         if node is None:
             kept = dict(attrs) if attrs else {}
+            if self.locate is not None:
+                self.line = self.locate()
             node = Node(self, op, operands, kept, op.type_rule(*[a.type for a in operands], **kept))
             self._table[key] = node
         return node if node.forwarded is None else node.find()
 
     def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
         """Add the op of ``node``, which may be of another graph, with its attributes unless others are given."""
-        outer, self.origin = self.origin, node.origin
-        result = self.add(node.op, args, node.attrs if attrs is None else attrs)
-        self.origin = outer
-        return result
+        with self.like(node):
+            return self.add(node.op, args, node.attrs if attrs is None else attrs)
+
+    @contextmanager
+    def like(self, node: Node, origin: str | None = None) -> Iterator[None]:
+        """Make new nodes for the part of the model, or the one given, and for the line that ``node`` is for."""
+        outer = self.origin, self.line, self.locate
+        self.origin, self.line, self.locate = node.origin if origin is None else origin, node.line, None
+        try:
+            yield
+        finally:
+            self.origin, self.line, self.locate = outer
 
     def constant(self, value: object, dtype: DType) -> Node:
         """Return a constant, one node for the same bits."""
@@ -229,6 +245,9 @@ class Graph:
             assert source.type == target.type, f"bug in mlaot: {source} forwarded to {target}"
             assert source.op.name != "const" or target.op.name != "const", "bug in mlaot: constant is forwarded"
             source.forwarded = target
+            target.line = target.line or source.line
+            if target.guessed and source.origin:
+                target.origin, target.guessed = source.origin, source.guessed
             self._links += 1
 
     def roots(self) -> list[Node]:

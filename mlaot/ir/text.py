@@ -68,18 +68,19 @@ class Unknown(Literal):
 # Printing.
 
 
-def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False) -> str:
+def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False, sources: bool = False) -> str:
     """Write a graph; constants of more than ``inline`` numbers are a type and a digest.
 
-    ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at.
+    ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at. ``sources``: for
+    people, with the user's line behind each node.
     """
-    return "\n".join(_lines(graph, "", inline, brief))
+    return "\n".join(_lines(graph, "", inline, brief, sources))
 
 
 Graph.text_form = partial(text, brief=True)
 
 
-def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -> Iterator[str]:
+def _lines(graph: Graph, number: str, inline: int | None, brief: bool, sources: bool) -> Iterator[str]:
     nodes = graph.nodes()
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
     inner: dict[Subgraph, str] = {}
@@ -97,7 +98,8 @@ def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -
             elif key != "type":
                 dtype = node.type.dtype if key == "value" and isinstance(node.type, Type) else DTYPES["i64"]
                 inside.append(f"{key}={_value(key, value, dtype, inline)}")
-        yield f"  {name} = {node.op.name}({', '.join(inside)}) : {node.type}"
+        source = f"  # {node.line}" if sources and node.line else ""
+        yield f"  {name} = {node.op.name}({', '.join(inside)}) : {node.type}{source}"
     for node in unused.values():
         attrs = {key: value for key, value in node.attrs.items() if key != "type"}
         notes = [f"{key}={_value(key, value, DTYPES['i64'], inline)}" for key, value in attrs.items()]
@@ -108,7 +110,7 @@ def _lines(graph: Graph, number: str, inline: int | None, brief: bool = False) -
     if not (brief or number or list(graph.inputs) == [*used, *unused]):
         yield f"  inputs {order}"
     for subgraph, at in inner.items():
-        yield from (f"    {line}" for line in _lines(subgraph.graph, at, inline))
+        yield from (f"    {line}" for line in _lines(subgraph.graph, at, inline, brief=False, sources=sources))
 
 
 def _word(name: str) -> str:

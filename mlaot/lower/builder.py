@@ -174,7 +174,9 @@ class Builder:
     def kernel(self, body: Sequence[Statement], name: str = "") -> Kernel:
         """Return the kernel of a body behind ``once``; arrays that are written come first."""
         arrays, params = self.bind_arrays(body)
-        return Kernel(Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin())
+        return Kernel(
+            Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin(), self.line()
+        )
 
     def bind_arrays(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
         """Return the arrays of a kernel, those that a body writes first, and the buffers behind them."""
@@ -184,8 +186,11 @@ class Builder:
 
     def origin(self) -> str:
         """Return the part of the model that most nodes belong to, or the name of the last op."""
-        counts = Counter(node.origin for node in self.group.nodes if node.origin)
-        return counts.most_common(1)[0][0] if counts else self.group.nodes[-1].op.name
+        return most_frequent(node.origin for node in self.group.nodes) or self.group.nodes[-1].op.name
+
+    def line(self) -> str:
+        """Return the line of the user's code that most nodes are for."""
+        return most_frequent(node.line for node in self.group.nodes)
 
     def doc(self) -> tuple[str, ...]:
         """Return the graph lines of the kernel, with the kernel's own names."""
@@ -208,6 +213,12 @@ class Builder:
         buffer = self.access(base).buffer
         array = self._arrays.get(id(buffer)) or self._arrays.get(id(buffer.root))
         return array.name if array is not None else buffer.name
+
+
+def most_frequent(words: Iterable[str]) -> str:
+    """Return the word that occurs most often, the first of several; empty ones do not count."""
+    counts = Counter(filter(None, words))
+    return max(counts, key=counts.__getitem__, default="")
 
 
 def expression(node: Node, args: Sequence[Expr]) -> Expr:

@@ -307,7 +307,7 @@ class _ContractionBuilder:
         body = self._loops(kept, names, lanes, (*starts, *summed, *epilogue), parallel=True)
         if lanes is None:
             return builder.kernel(body, "plain")
-        return replace(builder.kernel(body, "contraction"), origin=self.node.origin)
+        return replace(builder.kernel(body, "contraction"), origin=self.node.origin, line=self.node.line)
 
     def _kernel_of_groups(self, lanes: str, names: Mapping[str, str]) -> Kernel:
         """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
@@ -336,7 +336,7 @@ class _ContractionBuilder:
         epilogue = self._epilogue(names, [acc])
         start = Mutable(acc, identity("sum", acc.type.dtype))
         body = self._loops(self.kept, names, lanes, (start, whole, *epilogue), parallel=True)
-        return replace(self.builder.kernel(body, "contraction"), origin=self.node.origin)
+        return replace(self.builder.kernel(body, "contraction"), origin=self.node.origin, line=self.node.line)
 
     @property
     def combine(self) -> str:

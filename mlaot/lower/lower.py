@@ -15,6 +15,7 @@ from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE
 from mlaot.ir.rename import rename_dims
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
+from mlaot.lower.costs import costs
 from mlaot.lower.counts import needs_of, nest_counts
 from mlaot.lower.fuse import fuse
 from mlaot.lower.identifiers import dim_name, dims_inside, dims_of, with_c_dims
@@ -88,6 +89,8 @@ def lower(model: Module) -> Program:
         generation=model.generation,
         texts=storage.texts,
     )
+    if options.profile:
+        module = replace(module, costs=costs(procedures, module.c_dims))
     return Program(module, procedures)
 
 

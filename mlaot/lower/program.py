@@ -109,6 +109,23 @@ class Golden:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a kernel is, and what one run of it costs.
+
+    ``operations``: multiplications and additions of a contraction, 0 of other kernels. ``bytes``: of the buffers that
+    it reads or writes.
+    """
+
+    entry: str
+    title: str
+    origin: str
+    line: str
+    doc: tuple[str, ...]
+    operations: Dim
+    bytes: Dim
+
+
+@dataclass(frozen=True)
 class ExtensionModule:
     """Everything that the template of an extension module needs.
 
@@ -117,7 +134,7 @@ class ExtensionModule:
     compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
     ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply integers, for which not
     all CPUs with AVX-512 have instructions. ``generation``: how it generates texts, if it does. ``texts``: what each of
-    several texts has of slots of their names, behind the state.
+    several texts has of slots of their names, behind the state. ``costs``: of the kernels that a profile times.
     """
 
     name: str
@@ -136,6 +153,7 @@ class ExtensionModule:
     version: str = ""
     generation: Generation | None = None
     texts: tuple[Slot, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
     @property
     def is_prepared(self) -> bool:
@@ -246,12 +264,13 @@ class Param:
 class Kernel:
     """A loop nest and the buffers of its arrays, in the order of the nest's parameters.
 
-    ``origin``: the part of the model that it computes.
+    ``origin``: the part of the model that it computes. ``line``: the line of the user's code that most of it is for.
     """
 
     nest: Nest
     params: tuple[Param, ...]
     origin: str = ""
+    line: str = ""
 
     @cached_property
     def sized(self) -> tuple[Nest, Mapping[str, int]]:
@@ -417,6 +436,11 @@ class Program:
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels of all entries, in order."""
         return tuple(kernel for procedure in self.procedures for kernel in procedure.kernels)
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The number of each kernel, by its id: its place among those that are different objects."""
+        return {kernel: number for number, kernel in enumerate(dict.fromkeys(map(id, self.kernels)))}
 
     def __str__(self) -> str:
         slots = [

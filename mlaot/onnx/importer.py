@@ -36,6 +36,7 @@ from mlaot.onnx.protos import (
     function_body,
     identifier,
     is_closed,
+    line_of,
     part_of,
     schema_of,
     title,
@@ -299,7 +300,7 @@ class Importer:
     def run(self, graph: onnx.GraphProto, env: Env) -> list[Any]:
         """Return the outputs of a graph, whose inputs are in ``env``."""
         for node in graph.node:
-            with part(part_of(node)):
+            with part(part_of(node), line=line_of(node)):
                 self.node(node, env)
         absent = [output.name for output in graph.output if output.name not in env]
         if absent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from mlaot.onnx.values import Array, kind_of
 
 FEWEST = 2  # elements of a weight; a single number is a constant
 ALIASES = {"ai.onnx": ""}
+TORCH_SCOPES = "pkg.torch.onnx.name_scopes"  # of a node's metadata
+TORCH_TRACE = "pkg.torch.onnx.stack_trace"
+FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 def domain_of(proto: Any) -> str:
@@ -32,9 +36,24 @@ def title(node: onnx.NodeProto) -> str:
 
 
 def part_of(node: onnx.NodeProto) -> str:
-    """Return the part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``."""
+    """Return the part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``.
+
+    PyTorch's exporter notes the names of the modules around a node, and that of the function in the last one.
+    """
+    scopes = next((each.value for each in node.metadata_props if each.key == TORCH_SCOPES), "")
+    names: list[str] = re.findall(r"'([^']*)'", scopes)
+    if names:
+        return names[-2] if len(names) > 1 and names[-2] else names[-1]
     *path, last = node.name.strip("/").split("/")
     return ".".join(path) if path and last.startswith(node.op_type) else ".".join([*path, last or node.op_type])
+
+
+def line_of(node: onnx.NodeProto) -> str:
+    """Return the line of the user's code that PyTorch's exporter noted for a node, as ``model.py:12``."""
+    trace = next((each.value for each in node.metadata_props if each.key == TORCH_TRACE), "")
+    frames = [(Path(file.replace("\\", "/")), line) for file, line in FRAME.findall(trace)]
+    users = [f"{file.name}:{line}" for file, line in frames if "torch" not in file.parts]
+    return users[-1] if users else ""
 
 
 def identifier(name: str) -> str:

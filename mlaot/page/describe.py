@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 from mlaot import passes
@@ -16,11 +16,12 @@ from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.interpret import named_values
 from mlaot.ir import DTYPES, Dim
-from mlaot.ir.dims import product, substitute
+from mlaot.ir.dims import substitute
 from mlaot.ir.module import Module
 from mlaot.ir.text import text
 from mlaot.isolation import pause_collection
 from mlaot.loading import open_model
+from mlaot.lower.costs import cost_of
 from mlaot.lower.program import Buffer, Kernel, Procedure, Program
 from mlaot.nest.text import nest_text
 from mlaot.page.loops import hot_loops
@@ -29,6 +30,7 @@ from mlaot.printing.file import LONG_KERNELS
 from mlaot.schedule.machine import Machine
 from mlaot.settings import ModelSettings, Settings
 from mlaot.stages import PRINTING, TIMING, stage
+from mlaot.transforms.differentiate import GRADIENT
 
 Data = dict[str, Any]
 
@@ -57,8 +59,9 @@ def describe(
     return {
         "module": program.module.name,
         "model": model.declared,
+        "inputs": "inputs of the golden vectors",
         "machines": [_limits(timing) for timing in timings],
-        "entries": [_entry(program, procedure, timings, loops) for procedure in program.procedures],
+        "entries": [_entry(program, procedure, timings, loops, watcher.line_of) for procedure in program.procedures],
         "passes": watcher.steps,
         "sizes": {
             "weights and other constants": len(program.module.constants),
@@ -83,22 +86,32 @@ class _Watcher:
     def __init__(self) -> None:
         self.steps: list[Data] = []
         self.module: Module | None = None
+        self.lines: dict[str, Counter[str]] = {}  # of the user's code, for each part of the model
         self._last: dict[str, str] = {}
 
     def __call__(self, step: str, module: Module) -> None:
         self.module = module
         changed: Data = {}
         for name, graph in module.graphs.items():
-            count = len(graph.nodes())
-            lines = text(graph) if count <= SHOWN_NODES else f"{count:,} nodes"
+            nodes = graph.nodes()
+            count = len(nodes)
+            for node in nodes if not self.steps else ():
+                self.lines.setdefault(node.origin, Counter())[node.line] += bool(node.line)
+            lines = text(graph, sources=True) if count <= SHOWN_NODES else f"{count:,} nodes"
             if self._last.get(name) != lines:
                 changed[name] = {"nodes": count, "lines": lines.splitlines()}
             self._last[name] = lines
         gone = [name for name in self._last if name not in module.graphs]
         for name in gone:
             del self._last[name]
-        if changed or gone:
+        if changed or gone or not self.steps:
             self.steps.append({"name": step, "says": _says(step), "graphs": changed, "gone": gone})
+
+    def line_of(self, kernel: Kernel) -> str:
+        """Return the line of the user's code that a kernel computes: its own, or that of its part of the model."""
+        part = kernel.origin.removesuffix(f".{GRADIENT}")
+        known = self.lines.get(part, Counter())
+        return kernel.line or max(known, key=known.__getitem__, default="")
 
 
 def _says(step: str) -> str:
@@ -114,7 +127,13 @@ def _limits(timing: Timing) -> Data:
     return {"isa": timing.machine.name, "operations": limits.operations, "near": limits.near, "far": limits.far}
 
 
-def _entry(program: Program, procedure: Procedure, timings: list[Timing], loops: Mapping[str, list[str]]) -> Data:
+def _entry(
+    program: Program,
+    procedure: Procedure,
+    timings: list[Timing],
+    loops: Mapping[str, list[str]],
+    line_of: Callable[[Kernel], str],
+) -> Data:
     """Describe an entry for the dims of its golden vector."""
     entry, module = procedure.entry, program.module
     golden = next((vector for vector in module.golden if vector.entry == entry.name), None)
@@ -124,6 +143,7 @@ def _entry(program: Program, procedure: Procedure, timings: list[Timing], loops:
     kernels = [
         {
             **_kernel(kernel, values),
+            "line": line_of(kernel),
             "seconds": {isa: each.kernels[i].seconds for isa, each in timed.items()},
             "rounds": next((each.kernels[i].rounds for each in timed.values()), 1),
             "function": (function := timings[-1].functions[entry.name][i]) if timings else "",
@@ -148,19 +168,16 @@ def _kernel(kernel: Kernel, values: Mapping[str, int]) -> Data:
 
     ``width``: the bytes of the floats that it multiplies, 0 if these are integers.
     """
-    contraction, operations, width = kernel.contraction, None, 0
-    if contraction is not None:
-        width = 0 if contraction.has_integer_sums else DTYPES[contraction.dtype].itemsize
-        points = product(tuple(axis.size for axis in (*contraction.out, *contraction.summed)))
-        operations = substitute(points * (2 if len(contraction.operands) > 1 else 1), values)
-    buffers = dict.fromkeys(param.buffer for param in kernel.params)
+    contraction, cost = kernel.contraction, cost_of(kernel, {*values})
+    is_float = contraction is not None and not contraction.has_integer_sums
     return {
         "kind": kernel.template,
+        "title": cost.title,
         "origin": kernel.origin,
         "computes": list(kernel.doc),
-        "operations": operations,
-        "width": width,
-        "bytes": sum(prod(_size(d, values) for d in b.shape) * DTYPES[b.dtype].itemsize for b in buffers),
+        "operations": substitute(cost.operations, values),
+        "width": DTYPES[contraction.dtype].itemsize if contraction is not None and is_float else 0,
+        "bytes": substitute(cost.bytes, values),
         "reads": [_place(p.buffer) for p in kernel.params if not p.written],
         "writes": [_place(p.buffer) for p in kernel.params if p.written],
         "nest": nest_text(kernel.nest).rstrip(),

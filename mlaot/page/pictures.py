@@ -22,9 +22,9 @@ def roofline(entry: Data, limits: Data) -> str:
     """Draw the kernels of an entry below what the machine can do: operations a second by operations a byte."""
     isa, peak = limits["isa"], limits.get("operations", 0.0)
     timed = [(i, k) for i, k in enumerate(entry["kernels"]) if k["operations"] and k["bytes"] and k["seconds"].get(isa)]
-    if not timed:
+    if not (timed and peak):
         return ""
-    points = [(k["operations"] / k["bytes"], k["operations"] / k["seconds"][isa]) for _, k in timed]
+    points = [(k["operations"] / k["bytes"], k["rounds"] * k["operations"] / k["seconds"][isa]) for _, k in timed]
     x = _Logarithmic([*[p[0] for p in points], peak / limits["near"], peak / limits["far"]], LEFT, WIDTH - RIGHT)
     y = _Logarithmic([*[p[1] for p in points], peak], HEIGHT - BOTTOM, TOP)
     parts = [*_frame(f"{entry['name']}: operations a second on {isa}, one thread", "operations for each byte")]

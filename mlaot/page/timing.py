@@ -11,6 +11,7 @@ import ctypes
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import numpy as np
 from mlaot.build.toolchain import compile_kernels
 from mlaot.interpret import aligned, call_arrays, instance, named_values, value_of
 from mlaot.lower.program import Golden, Procedure, Program
-from mlaot.printing.entries import Marks
 from mlaot.printing.file import kernels_file
 from mlaot.render import render
 from mlaot.report.golden import call_inputs
@@ -74,25 +74,26 @@ class Timing:
 
 def time_program(program: Program, machine: Machine, command: list[str]) -> Timing:
     """Compile a program for ``machine`` and time those of its entries that have golden vectors."""
-    marks: Marks = {}
-    text = kernels_file(program, "timed", machine, marks)
+    called: dict[int, str] = {}
+    text, marks = kernels_file(program, "timed", machine, called), program.numbers
     text += render("timed.c.j2", bytes=machine.bytes)
     with tempfile.TemporaryDirectory(prefix="mlaot-") as name:
         folder = Path(name)
-        marked, plain = (
-            _library(text, program, len(marks), machine, folder / kind, command, marked=kind == "marked")
-            for kind in ("marked", "plain")
-        )
+
+        def library(kind: str) -> Any:
+            return _library(text, program, len(marks), machine, folder / kind, command, marked=kind == "marked")
+
+        with ThreadPoolExecutor() as pool:
+            marked, plain = pool.map(library, ("marked", "plain"))
         content = (folder / "marked" / "timed.so").read_bytes()
     golden = {vector.entry: vector for vector in reversed(program.module.golden)}
     entries, functions = dict[str, EntryTime](), dict[str, list[str]]()
     for procedure in program.procedures:
         entry = procedure.entry
-        numbers = [marks[id(kernel)] for kernel in procedure.kernels]
-        functions[entry.name] = [function for _, function in numbers]
+        functions[entry.name] = [called[id(kernel)] for kernel in procedure.kernels]
         if entry.name in golden and not entry.split:
             call = _Call(program, procedure, golden[entry.name], machine)
-            entries[entry.name] = call.time(marked, plain, [number for number, _ in numbers])
+            entries[entry.name] = call.time(marked, plain, [marks[id(kernel)] for kernel in procedure.kernels])
     return Timing(machine, _limits(plain), entries, functions, text, content)
 
 

@@ -39,7 +39,7 @@ def _sweep(
 ) -> bool:
     changed = False
     for old in graph.nodes():
-        node, graph.origin = old, old.origin
+        node, graph.origin, graph.line = old, old.origin, old.line
         for a in old.args:
             if a.forwarded is not None:
                 node = graph.add(old.op, old.args, old.attrs)  # an argument has been forwarded meanwhile
@@ -55,7 +55,7 @@ def _sweep(
             graph.forward(old, node)
             on_replace(old, node)
             changed = True
-    graph.origin = ""
+    graph.origin = graph.line = ""
     return changed
 
 

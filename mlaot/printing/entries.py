@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from math import lcm
@@ -53,7 +53,7 @@ DIMS = Array("dim", "index", 0)
 # Pointers of an entry behind its inputs and outputs; OWN is that of a thread.
 STATE, CONSTANTS, WORKSPACE, THREADS, OWN = range(5)
 
-Marks = dict[int, tuple[int, str]]  # by the id of a kernel: the number of its mark, and the function that it calls
+Marks = Mapping[int, int]  # by the id of a kernel, the number by which its time is told
 
 
 def entries(
@@ -216,15 +216,15 @@ def _run(kernel: Kernel, context: _Context) -> Run:
         (array, Index(start)) for array, start in (context.address(p.buffer, kernel.origin) for p in kernel.params)
     )
     _, sizes = kernel.sized
+    mark = None if context.marks is None else context.marks[id(kernel)]
     part = context.parts.get(id(kernel))
     if part is not None:
         own = [dim(name) * part.count for name in RANGE]
-        return Run(part.name, arrays, tuple(map(Index, (*[sizes.get(d, dim(d)) for d in part.dims], *own))))
+        numbers = tuple(map(Index, (*[sizes.get(d, dim(d)) for d in part.dims], *own)))
+        return Run(part.name, arrays, numbers, mark=mark)
     callee = context.functions.callee(kernel, in_task=context.own is not None)
     dims = tuple(Index(sizes.get(d, dim(d))) for d in callee.dims)
     is_said = callee.name.startswith(f"{identifier(kernel.origin)}_")  # by the function's name
-    marks = context.marks
-    mark = None if marks is None else marks.setdefault(id(kernel), (len(marks), callee.name))[0]
     return Run(callee.name, arrays, dims, callee.is_shared, "" if is_said else plain(kernel.origin), mark)
 
 

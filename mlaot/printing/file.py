@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mlaot.ir.dims import NOMINAL
 from mlaot.lower.program import Kernel, Program
-from mlaot.printing.entries import Marks, entries
+from mlaot.printing.entries import entries
 from mlaot.printing.functions import Function, Functions
 from mlaot.printing.helpers import callers, definitions
 from mlaot.printing.parts import ENTRIES, bit_of, count_of, digest, symbol
@@ -23,27 +23,32 @@ from mlaot.schedule.tuning import KERNELS_SECONDS
 LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take long to compile
 
 
-def kernels_file(program: Program, prefix: str, machine: Machine, marks: Marks | None = None) -> str:
+def kernels_file(program: Program, prefix: str, machine: Machine, called: dict[int, str] | None = None) -> str:
     """Return the C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``.
 
-    With ``marks``, which it fills, entries run on one thread and call ``mark`` behind each kernel, to time it.
+    The entries of a module with a profile call ``mark`` behind each kernel, to time it. Those of any module do so, on
+    one thread, with ``called``, which gets the function of each kernel by the id of that.
     """
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
     machine = replace(machine, deterministic=program.module.options.deterministic, tuned=tuned)
     ends = ("", "_forward", "_backward")
     taken = [f"{prefix}_{p.entry.name}{end}_{machine.name}" for p in program.procedures for end in ends]
-    functions = Functions(machine, taken, threads=marks is None)
+    is_timed = called is not None
+    functions = Functions(machine, taken, threads=not is_timed)
+    marks = program.numbers if is_timed or program.module.options.profile else None
     docs: list[str] = []
     entry_functions: list[Function] = []
     for procedure in program.procedures:
         own = entries(program.module, procedure, prefix, functions, marks)
         docs += [procedure.entry.doc.rstrip("\\ ")] * len(own)  # a backslash would continue the comment
         entry_functions += own
+    if called is not None:
+        called |= functions.called
     kernels = [*functions.kernels.values()]
     unplaced = [a.name for kernel in kernels for a in kernel.nest.params if a.panels is not None]
     assert not unplaced, f"bug in mlaot: no schedule has said where elements of {unplaced} lie"
     seconds = sum(map(seconds_of, (*kernels, *functions.tasks, *entry_functions)))
-    count = count_of(seconds) if marks is None else 1
+    count = 1 if is_timed else count_of(seconds)
     if count > 1:
         digests = [digest(kernel.content) for kernel in kernels]
         bits = [bit_of(each, count) for each in digests]

@@ -93,6 +93,7 @@ class Functions:
         self._tasks: dict[tuple[str, str], str] = {}
         self._names = set(taken)
         self._scheduled: dict[Nest, Nest] = {}
+        self.called: dict[int, str] = {}  # the function of each kernel, by the id of that
 
     def name(self, label: str, part: str = "") -> str:
         """Return a name that no other function has."""
@@ -114,6 +115,7 @@ class Functions:
         if callee is None:
             nest = self._schedule(nest)
             callee = self._callees[content] = self._callee(kernel, nest, is_alone=is_alone)
+        self.called[id(kernel)] = callee.name
         return callee
 
     def _schedule(self, nest: Nest) -> Nest:

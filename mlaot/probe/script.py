@@ -29,6 +29,7 @@ TYPE = re.compile(r"(\w+)(?:\[(.*)\])?")  # float32[batch, 2 * n + 1]
 SIZE = 8  # of named dims other than the batch
 LIMITS = (256, 10, 2, 1)  # integers are drawn below the first that the module accepts: classes, indices
 ROUNDS, SECONDS = 15, 0.002  # of a measurement
+PROFILES = 50  # calls that are traced
 MIN_ROUNDS, MAX_SECONDS = 3, 1.0  # rounds of calls that take so many seconds in all
 
 
@@ -184,7 +185,10 @@ def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generato
 
 
 def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure seconds of a call of each entry, at each of ``batches``: median and extremes of interleaved rounds."""
+    """Measure seconds of a call of each entry, at each of ``batches``: median and extremes of interleaved rounds.
+
+    With ``profile``, of a module that has one, add the events of the fastest call that it traced.
+    """
     about = module.info()
     calls: dict[tuple[str, int | None], Callable[[], object]] = {}
     refused: dict[str, str] = {}
@@ -202,11 +206,20 @@ def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
         for key, call in calls.items():
             if number < MIN_ROUNDS or sum(times[key]) < MAX_SECONDS:
                 times[key].append(time_calls(call, repeats[key]) / repeats[key])
-    rows = [
-        {"entry": name, "batch": batch, "median": statistics.median(row), "least": min(row), "most": max(row)}
-        for (name, batch), row in times.items()
-    ]
+    rows = []
+    for (name, batch), row in times.items():
+        seconds = {"median": statistics.median(row), "least": min(row), "most": max(row)}
+        is_profiled = question.get("profile") and hasattr(module, "profile")
+        trace = {"trace": fastest_trace(module, calls[name, batch], min(row))} if is_profiled else {}
+        rows.append({"entry": name, "batch": batch, **seconds, **trace})
     return {"module": about["name"], "isa": about["isa"], "rows": rows, "refused": refused}
+
+
+def fastest_trace(module: Any, call: Callable[[], object], seconds: float) -> list[dict[str, Any]]:
+    """Return the events of the fastest of some calls, which take so many seconds each, by the module's ``profile``."""
+    count = max(MIN_ROUNDS, min(PROFILES, int(MAX_SECONDS / max(seconds, 1e-7))))
+    traces: list[list[dict[str, Any]]] = [module.profile(call)["traceEvents"] for _ in range(count)]
+    return min(traces, key=lambda events: sum(event.get("dur", 0) for event in events))
 
 
 def bind_call(module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int]) -> Callable[[], object]:

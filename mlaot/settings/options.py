@@ -36,6 +36,10 @@ class Options:
     intermediates: bool = flag(
         "whether the module has a function `intermediates`, which gives what the model names by `mlaot.tap`"
     )
+    profile: bool = flag(
+        "whether the module has a function `profile`, which times the kernels of a call: for finding out what takes"
+        " time, as each kernel then reads a clock"
+    )
     weights: str = choice(
         "where the weights lie: `inside` the extension module, or in a `file` beside it, as `auto` has more than 64 MB",
         ("auto", "inside", "file"),

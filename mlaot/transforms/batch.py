@@ -42,7 +42,6 @@ def batch(graph: Graph, dim: Dim, shared: Container[str], single: Container[str]
 
 def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> list[Value]:
     """Copy ``graph`` into ``new`` on ``inputs``; return its outputs, then its writes."""
-    outer = new.origin
     values: dict[Node, Any] = dict(zip(graph.inputs.values(), inputs, strict=True))  # a list of values where it is many
     for node in graph.nodes():
         if node in values:
@@ -55,13 +54,12 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
         if not any(flags) and not draws(node):
             values[node] = new.copy(node, args), False
             continue
-        new.origin = node.origin
-        if isinstance(node.type, TupleType):
-            assert node.op.batch is not None, f"bug in mlaot: no batching rule of {node.op}"
-            values[node] = node.op.batch(node, args, flags, dim)
-        else:
-            values[node] = batch_node(node, args, flags, dim), True
-    new.origin = outer
+        with new.like(node):
+            if isinstance(node.type, TupleType):
+                assert node.op.batch is not None, f"bug in mlaot: no batching rule of {node.op}"
+                values[node] = node.op.batch(node, args, flags, dim)
+            else:
+                values[node] = batch_node(node, args, flags, dim), True
     return [values[node] for node in graph.roots()]
 
 

@@ -40,7 +40,6 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
         if any(a.find() in active for a in node.args):
             active.add(node)
     graph = outputs[0].find().graph
-    outer = graph.origin
     arrived: dict[Node, list[Cotangent]] = {}
     for output, ct in zip(outputs, cotangents, strict=True):
         arrived.setdefault(output.find(), []).append(ct)
@@ -54,11 +53,11 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
         if node.op.vjp is None:
             raise MlaotError(f"op '{node.op.name}' has no gradient")
         args = [a.find() for a in node.args]
-        graph.origin = gradient_part(node.origin)
-        for arg, part in zip(args, node.op.vjp(total, node, *args, **node.attrs), strict=True):
+        with graph.like(node, gradient_part(node.origin)):
+            parts = node.op.vjp(total, node, *args, **node.attrs)
+        for arg, part in zip(args, parts, strict=True):
             if part is not None and arg in active:
                 arrived.setdefault(arg, []).append(part)
-    graph.origin = outer
     return [_total(arrived[w.find()]) if w.find() in arrived else None for w in wanted]
 
 

@@ -84,15 +84,14 @@ def add_low_rank(
         if node in changed:
             continue
         result = new.copy(node, [changed[a.find()] for a in node.args])
-        new.origin = node.origin
         i = next((i for i, a in enumerate(node.args) if a.find() in factors), -1)
-        if i >= 0 and _is_look(node):
-            factors[node] = _look(node, *factors[node.arg(i)])
-        elif i >= 0:
-            others = [changed[a.find()] for k, a in enumerate(node.args) if k != i]
-            part = _product(node, i, others[0], *factors[node.arg(i)], scale)
-            result = ew.add(result, part)
-        new.origin = ""
+        with new.like(node):
+            if i >= 0 and _is_look(node):
+                factors[node] = _look(node, *factors[node.arg(i)])
+            elif i >= 0:
+                others = [changed[a.find()] for k, a in enumerate(node.args) if k != i]
+                part = _product(node, i, others[0], *factors[node.arg(i)], scale)
+                result = ew.add(result, part)
         changed[node] = result
     new.outputs = {name: changed[node.find()] for name, node in graph.outputs.items()}
     new.writes = {name: changed[node.find()] for name, node in graph.writes.items()}

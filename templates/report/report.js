@@ -27,6 +27,8 @@
     return { id: "kernel " + number, number, label: kernel.title };
   }
 
+  const shortened = (text) => (text.length > 34 ? text.slice(0, 33) + "\u2026" : text);
+
   function drawGraph() {
     const entry = entries.find((each) => each.name === one("#graph-entry").value);
     const counts = new Map();
@@ -45,9 +47,10 @@
       const box = boxes[number];
       const known = graph.node(box.id) || { ...box, share: 0, kernels: 0 };
       const share = known.share + kernel.share;
-      const label = box.layer ? box.label : `${number} ${box.label}`;
-      const short = label.length > 34 ? label.slice(0, 33) + "\u2026" : label;
-      graph.setNode(box.id, { ...known, share, kernels: known.kernels + 1, short, width: Math.max(90, 7 * short.length + 16), height: 40 });
+      const lines = box.layer ? [box.label] : [`${number} ${kernel.origin}`, box.label].map(shortened);
+      const width = Math.max(110, 7 * Math.max(...lines.map((line) => line.length)) + 16, 6 * kernel.line.length + 110);
+      const line = known.kernels && known.line !== kernel.line ? "" : kernel.line;
+      graph.setNode(box.id, { ...known, share, kernels: known.kernels + 1, lines, line, width, height: 24 + 16 * lines.length });
       for (const name of kernel.reads) {
         for (const from of written.get(name) || []) if (from !== box.id) graph.setEdge(from, box.id);
       }
@@ -64,13 +67,13 @@
     }
     for (const id of graph.nodes()) {
       const node = graph.node(id);
-      const text = node.layer ? `${node.kernels} kernels, ${node.share.toFixed(0)} %` : `${node.share.toFixed(0)} %`;
+      const share = `${node.share.toFixed(0)} %${node.line ? `, ${node.line}` : ""}`;
+      const texts = [...node.lines.map((line) => ["", line]), ["note", node.layer ? `${node.kernels} kernels, ${share}` : share]];
       const [left, top] = [node.x - node.width / 2, node.y - node.height / 2];
       const element = svg("g", { class: node.layer ? "node layer" : "node", tabindex: 0, role: "button", transform: `translate(${left},${top})` },
         svg("title", {}, node.label),
         svg("rect", { width: node.width, height: node.height, rx: 5 }),
-        svg("text", { x: 8, y: 17 }, node.short),
-        svg("text", { x: 8, y: 33, class: "note" }, text));
+        ...texts.map(([kind, line], i) => svg("text", { x: 8, y: 17 + 16 * i, class: kind }, line)));
       const act = () => (node.layer ? toggle(node.layer) : show(entry.name, node.number));
       element.addEventListener("click", act);
       element.addEventListener("keydown", (event) => {
@@ -82,6 +85,8 @@
       picture.append(element);
     }
     one("#graph .box").replaceChildren(picture);
+    const first = graph.node(graph.nodes()[0]);
+    one("#graph .box").scrollLeft = first.x - one("#graph .box").clientWidth / 2;
   }
 
   function toggle(layer) {
@@ -97,8 +102,8 @@
     row.scrollIntoView({ block: "center" });
   }
 
-  for (const entry of entries) one("#graph-entry").append(option(entry.name));
-  if (entries.length) {
+  if (one("#graph") && entries.length) {
+    for (const entry of entries) one("#graph-entry").append(option(entry.name));
     one("#graph-entry").addEventListener("change", drawGraph);
     one("#graph-open").addEventListener("click", () => {
       for (const entry of entries) {

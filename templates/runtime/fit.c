@@ -112,6 +112,7 @@ static void run_step(Fit *fit)
     if (extent < 0) {
         call->dim[-1 - extent] = rows;
     }
+    profile_entry(call->dim);
     call->model->kernels[entry->kernel](call->p, call->dim);
     fit->row += rows;
     fit->sum += float_get(entry->ports[entry->inputs].dtype, call->scalar) * (double)rows;
@@ -126,6 +127,7 @@ static void run_entry(const Fit *fit, int number, char **p, int n)
     p[n + 1] = (char *)weights_at(fit->call.model, 0);
     p[n + 2] = fit->workspace;
     p[n + 3] = NULL;
+    profile_entry(fit->call.dim);
     fit->call.model->kernels[entry->kernel](p, fit->call.dim);
 }
 

@@ -13,6 +13,7 @@
 #define HAS_STRINGS 1
 #define HAS_SESSION 1
 #define HAS_FIT 1
+#define HAS_PROFILE 0
 #define HAS_WEIGHTS_FILE 1
 #define HAS_PREPARED 1
 #define HAS_TEXT 0

@@ -5,6 +5,7 @@
 
 #include "runtime/array.c"
 #include "runtime/numpy.c"
+#include "runtime/profile.c"
 #include "runtime/threads.c"
 
 // Scratch memory that a call borrows; kept in a list of its Model between calls.
@@ -238,7 +239,7 @@ static int behind_ports(const Entry *entry)
 static Threads *lend_threads(Model *self, const Entry *entry, int128 work, char **p)
 {
     Threads *threads = NULL;
-    if (work > SHARED_WORK) {
+    if (work > SHARED_WORK && !is_profiling()) {
         busy_begin(self);
         threads = threads_enter(&self->threads, self->wanted);
         busy_end(self);
@@ -260,6 +261,7 @@ static void run_kernel(Model *self, const Entry *entry, int phase, int128 work, 
 {
     Kernel *kernel = self->kernels[entry->kernel + phase];
     Threads *threads = lend_threads(self, entry, work, p);
+    profile_entry(dim);
     if (work <= LONG_WORK) {
         kernel(p, dim);
         return;

@@ -3,6 +3,7 @@
 
 #include "runtime/generate_all.c"
 #include "runtime/selftest.c"
+#include "runtime/trace.c"
 
 // Make an instance the one behind the module's functions, unless another thread was faster; the one that is.
 static PyObject *keep_model(State *state, PyObject *made)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -128,21 +129,24 @@ def tracing(trace: Trace | None) -> Iterator[None]:
         raise
     finally:
         _current.reset(token)
+        if trace is not None:
+            trace.graph.locate, trace.graph.line = None, ""
 
 
 @contextmanager
-def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
-    """Make what is traced for the part ``name`` of the model, after which kernels are named."""
+def part(name: str, *, is_layer: bool = False, line: str = "") -> Iterator[None]:
+    """Make what is traced for the part ``name`` of the model, after which kernels are named, and for a ``line``."""
     trace = _current.get()
     if trace is None:
         yield
         return
-    outer = trace.graph.origin, trace.in_layer
-    trace.graph.origin, trace.in_layer = name, is_layer
+    graph = trace.graph
+    outer = graph.origin, graph.line, trace.in_layer
+    graph.origin, graph.line, trace.in_layer = name, line or graph.line, is_layer
     try:
         yield
     finally:
-        trace.graph.origin, trace.in_layer = outer
+        graph.origin, graph.line, trace.in_layer = outer
 
 
 def inner_part(name: str) -> str:
@@ -185,6 +189,7 @@ def located(function: Any) -> Iterator[None]:
 LIBRARIES = ("numpy", "scipy", "torch")
 HERE = Path(__file__).parents[2]
 PYTHON = Path(sysconfig.get_path("stdlib"))
+SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
 def user_line(traceback: TracebackType | None) -> str:
@@ -209,8 +214,15 @@ def calling_line() -> str:
     return ""
 
 
+def locate_node() -> str:
+    """Say which line of the user's makes a node, as ``model.py:12``, for ``Graph.locate``."""
+    return calling_line().removesuffix(": ")
+
+
+@cache
 def is_users(module: str, file: str) -> bool:
     """Tell whether code is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
-    if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
+    is_hidden = file.startswith("<") or Path(file).is_relative_to(HERE) or Path(file).parent == SCRIPTS
+    if module.partition(".")[0] in LIBRARIES or is_hidden:
         return False
     return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlaot.errors import MlaotError, warn
 from mlaot.frontend.trace import draws
-from mlaot.frontend.trace.context import Trace, located, place_of, tracing, training
+from mlaot.frontend.trace.context import Trace, locate_node, located, place_of, tracing, training
 from mlaot.frontend.trace.declaration import Declaration, Optimizer, Traced
 from mlaot.frontend.trace.impure import watched
 from mlaot.frontend.trace.promotion import as_node
@@ -255,7 +255,9 @@ def _entry_graph(
 
 
 def _root(name: str, declared: Mapping[str, Held], held: dict[str, Held]) -> Trace:
-    return Trace(Graph(name), names={id(value): key for key, value in declared.items()}, held=held)
+    graph = Graph(name)
+    graph.locate = locate_node
+    return Trace(graph, names={id(value): key for key, value in declared.items()}, held=held)
 
 
 def _finish(trace: Trace) -> None:

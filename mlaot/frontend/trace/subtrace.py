@@ -61,7 +61,8 @@ def subtrace(
     """Trace ``function`` of arrays of ``types`` into a graph. ``read_only`` says why it cannot write buffers, if so."""
     parent = current()
     trace = Trace(Graph(name), parent, read_only=read_only, temporary=True)
-    trace.graph.origin = parent.graph.origin if parent else ""
+    if parent is not None:
+        trace.graph.origin, trace.graph.locate = parent.graph.origin, parent.graph.locate
     arguments = tuple(trace.graph.input(f"argument{i}", t) for i, t in enumerate(types))
     with tracing(trace):
         leaves, structure = tree.flatten(function(*map(Tensor, arguments)))

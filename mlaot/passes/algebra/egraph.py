@@ -120,9 +120,9 @@ class EGraph:
             for rule in self.rules.get(view.op, self.anywhere):
                 if self.left <= 0:
                     return
-                view.graph.origin = view.origin
+                view.graph.origin, view.graph.line = view.origin, view.line
                 better = rule(view)
-                view.graph.origin = ""
+                view.graph.origin = view.graph.line = ""
                 if better is not None and better is not view:
                     self.left -= better not in self._parent
                     self.add(better, depth + 1)

@@ -82,9 +82,8 @@ def _join_sums(graph: Graph) -> None:
                 found.append(part)
         joined = _joined(_added(found))
         if len(joined) < len(found):
-            graph.origin = node.origin
-            graph.forward(node, reduce(ew.add, [*[part.padded() for part in joined], *others]))
-    graph.origin = ""
+            with graph.like(node):
+                graph.forward(node, reduce(ew.add, [*[part.padded() for part in joined], *others]))
 
 
 def _part_of(node: Node) -> _Part | None:

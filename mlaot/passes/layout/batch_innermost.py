@@ -49,7 +49,8 @@ class _Body:
             if node not in self.copies:
                 if self._leads_with_examples(node):
                     self.tiled.add(node)
-                self.copies[node] = self._with_examples_last(node) or self._with_examples_first(node)
+                with self.graph.like(node):
+                    self.copies[node] = self._with_examples_last(node) or self._with_examples_first(node)
         return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:

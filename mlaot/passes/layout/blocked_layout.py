@@ -276,12 +276,13 @@ class _Layout:
         sources = _sources(self.graph, self.is_fixed, tiles)
         without_padding = {node for node in self.graph.nodes() if _cuts_padding(node, self.is_fixed)}
         for old in self.graph.nodes():
-            node = self.graph.add(old.op, old.args, old.attrs)
             better: Node | Blocked | None = None
-            if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
-                better = self.convert(node, may_start=old in starts)
-            if isinstance(better, Blocked):
-                better = self.plain(replace(better, filling=ZERO) if old in without_padding else better)
+            with self.graph.like(old):
+                node = self.graph.add(old.op, old.args, old.attrs)
+                if not isinstance(node.type, TupleType) and node.args and not self.is_fixed(node):
+                    better = self.convert(node, may_start=old in starts)
+                if isinstance(better, Blocked):
+                    better = self.plain(replace(better, filling=ZERO) if old in without_padding else better)
             for each in (old, node):
                 self.graph.forward(each, better or node)
             if better is None and old in sources and (form := self.as_blocks(node, sources[old])) is not None:
