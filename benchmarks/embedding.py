@@ -1,11 +1,11 @@
-"""Embeddings of texts by mlaot and by onnxruntime with tokenizers: are they equal, and how fast.
+"""Embed texts by mlaot, and by onnxruntime with tokenizers: are the vectors equal, and how fast are both?
 
     MLAOT_ISA=v3 taskset -c 1 python -m benchmarks.embedding TEXT [--layers 4] [--width 256]
 
-``TEXT`` is a plain text, of whose lines a WordPiece vocabulary is learned, and which are embedded: by a BERT of random
-weights with 4 layers of width 256, and the mean over the tokens of each text. transformers makes the model, torch its
-ONNX file, which mlaot compiles with the tokenizer's file, and onnxruntime reads; both have one core. A time is the
-least that the processor spent on a call, of several in turns. Needs these packages.
+``TEXT`` is a plain text. A WordPiece vocabulary is learned from its lines, and the lines are embedded. The encoder is a
+BERT of random weights with 4 layers of width 256, and the mean over the tokens of each text. The package transformers
+makes the model, and torch its ONNX file. mlaot compiles this file with the tokenizer's file, and onnxruntime reads it;
+both have one core. A time is the least that the processor spent on a call, of several in turns. Needs these packages.
 """
 
 from __future__ import annotations

@@ -2,17 +2,21 @@
 
     MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER] [--model 110M]
 
-The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. For
-each form of the weights: milliseconds of a new process from ``import`` until it has the scores behind a prompt of 8
-tokens; tokens a second that ``generate`` gives after that, and how that is beside float32; the bytes of weights read in
-a second, as a share of what this core reads from a block of the size of all in float32; milliseconds for a prompt of
-128 tokens; and what its products alone do in a second, as a share of this core's peak in float32. Then megabytes of
-the module, and of what a wheel makes of it; megabytes that a process takes beyond a bare one's, the weights and the
-keys and values of a text; and the largest error of the scores behind 16 tokens, by the largest score, beside NumPy in
-float64. Last, tokens a second of several texts that ``generate_all`` writes at once, and how that is beside one.
+The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. The
+tables have these figures for each form of the weights:
 
-With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``, and writes the same greedy text, by the
-same tokenizer, or the script ends.
+* milliseconds of a new process from ``import`` until it has the scores behind a prompt of 8 tokens
+* tokens a second that ``generate`` gives after that, and their ratio to those in float32
+* the bytes of weights read in a second, as a share of what this core reads from a block of the size of all weights in
+  float32
+* milliseconds for a prompt of 128 tokens, and the rate of its products alone as a share of this core's peak in float32
+* megabytes of the module, and of the wheel
+* megabytes that a process takes in excess of a bare one, its weights, and the keys and values of a text
+* the largest error of the scores behind 16 tokens, by the largest score, beside NumPy in float64
+* tokens a second of several texts that ``generate_all`` writes at once, and their ratio to those of one text
+
+With a clone of llama2.c, its ``run.c`` is compiled with ``-O3 -march=native``. It must write the same greedy text, by
+the same tokenizer, or the script ends.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ and one thread; they take turns, ``--rounds`` times, and the median of the round
 bandwidth, and a call (``limits.c``); ``by`` says which of the three is the most. Training workloads: one epoch a call.
 The limit of trees is that of their rows: decisions are not counted. ``code`` is the library without its weights.
 
-The runtimes other than mlaot get the network as PyTorch's export of it: that needs an interpreter with torch
-(``torch=``), and for LiteRT one with litert_torch (``litert_torch=``), or ``--data FOLDER`` with ``<workload>.onnx``,
-``build/litert/<workload>.tflite``, ``weights_<network>.npz`` and ``<workload>.npz`` (inputs ``in0``.., outputs
-``out0``..). Trees come from there alone.
+The runtimes other than mlaot get the network as PyTorch's export of it. That needs an interpreter with torch
+(``torch=``), and for LiteRT one with litert_torch (``litert_torch=``). Without these, ``--data FOLDER`` must hold
+``<workload>.onnx``, ``build/litert/<workload>.tflite``, ``weights_<network>.npz`` and ``<workload>.npz`` (inputs
+``in0``.., outputs ``out0``..). Trees come from there alone.
 """
 
 import argparse

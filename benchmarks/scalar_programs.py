@@ -2,8 +2,8 @@
 
     MLAOT_ISA=v3 python benchmarks/scalar_programs.py [--only recurrent,attention]
 
-``scalars`` are the operations on single numbers that the program makes, ``nodes`` what the graph of ``forward`` has in
-the end, the bodies of loops included, ``CPU s`` the time from the traced program to the compiled module. The other
+``scalars`` are the operations on single numbers that the program makes. ``nodes`` are those of the final graph of
+``forward``, with the bodies of loops. ``CPU s`` is the time from the traced program to the compiled module. The other
 columns are microseconds on one core in float64, for one example: a call of ``forward``, and ``train_step`` by the mean
 of squared outputs. Results are compared first.
 """

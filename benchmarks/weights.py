@@ -2,10 +2,10 @@
 
     python benchmarks/weights.py
 
-A network of layers of 1024 units, by the hooks of ``mlaot.build``, its cache off: with the weights inside the module,
-in a file beside it, and there in float16; the first line is the same network with layers of 32. Seconds are of all
-processes together; the peak is the largest process's. Then four processes import the module and call it once: Rss and
-Pss of what they map of the module and its weights. Last the time of a call, best of many.
+The network has layers of 1024 units. The hooks of ``mlaot.build`` build it with their cache off: with the weights
+inside the module, in a file beside it, and there in float16. The first line is the same network with layers of 32.
+Seconds are of all processes together; the peak is the largest process's. Then four processes import the module and call
+it once: Rss and Pss of what they map of the module and its weights. Last comes the time of a call, best of many.
 """
 
 from __future__ import annotations

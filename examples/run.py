@@ -77,7 +77,7 @@ def copy_project(project: Path, *more: Path) -> Path:
 
 
 def build_wheel(python: Path, project: Path, own_wheel: Path) -> Path:
-    """A project's wheel, built as a user's would be. The constraint pins mlaot to the wheel just built."""
+    """A project's wheel, built as a user's would be. The constraint pins mlaot to ``own_wheel``."""
     constraint = WORK / "constraint.txt"
     constraint.write_text(f"mlaot @ {own_wheel.as_uri()}\n")
     # Older pip reads only the first of the two.
