@@ -194,11 +194,16 @@ def draw(kept: Sequence[dict[str, Any]], path: Path) -> None:
         panel.axis("off")
     for panel, name in zip(axes.flat, names, strict=False):
         us = [one["rows"].get(name, float("nan")) for one in kept]
-        panel.plot(us, marker="o", markersize=3)
+        panel.plot(us, marker="o", markersize=3, color="#0072b2", label="best time of a call")
         panel.set(title=name, ylim=(0, 1.2 * float(np.nanmax(us))), xlim=(-0.5, len(kept) - 0.5))
         panel.title.set_fontsize(8)
         panel.set_xticks(range(len(kept)), [one["commit"] for one in kept], rotation=90)
-    figure.supylabel("microseconds a call")
+    for panel in axes.flat[max(len(names) - columns, 0) : len(names)]:  # the last of each column
+        panel.tick_params(labelbottom=True)
+    figure.suptitle("Time of a call, by commit")
+    figure.supxlabel("commit, in the order of their dates")
+    figure.supylabel("time of a call (µs)")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right")
     figure.savefig(path)
 
 

@@ -153,15 +153,15 @@ def plot(found: dict[str, list[Point]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(found), figsize=(4.5 * len(found), 4), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(found), figsize=(4.5 * len(found), 4), squeeze=False, layout="constrained")
     for (series, points), axis in zip(found.items(), axes[0], strict=True):
         work = [p.flops / 1e6 for p in points]
-        axis.loglog(work, [p.seconds * 1e6 for p in points], "o-", label="mlaot")
+        axis.loglog(work, [p.seconds * 1e6 for p in points], "o-", color="#0072b2", label="mlaot")
         if not np.isnan(points[0].limit):
-            axis.loglog(work, [p.limit * 1e6 for p in points], "--", color="grey", label="limit of the machine")
-        axis.set(title=f"by {series}", xlabel="MFLOP", ylabel="µs")
+            axis.loglog(work, [p.limit * 1e6 for p in points], "--", color="#d55e00", label="limit of the machine")
+        axis.set(title=f"by {series}", xlabel="work of a call (MFLOP)", ylabel="time of a call (µs)")
         axis.legend()
-    figure.tight_layout()
+    figure.suptitle("Time of a call, by its work")
     figure.savefig(path)
     out(f"plot: {path}")
 

@@ -635,12 +635,18 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for panel in axes.flat[len(by_op) :]:
         panel.axis("off")
     for panel, (op, own) in zip(axes.flat, by_op.items(), strict=False):
-        peers = [min(row.peers().values()) for row in own]
         panel.axhline(1, color="0.6", linewidth=0.8)
-        panel.scatter(peers, [row.ratio for row in own], s=8, c=["tab:red" if r.ratio > 1 else "tab:blue" for r in own])
+        for slower, label, color, marker in ((False, "faster", "#0072b2", "o"), (True, "slower", "#d55e00", "^")):
+            shown = [row for row in own if (row.ratio > 1) == slower]
+            peers = [min(row.peers().values()) for row in shown]
+            panel.scatter(peers, [row.ratio for row in shown], s=8, c=color, marker=marker, label=f"mlaot is {label}")
         panel.set(xscale="log", yscale="log", title=op)
-    figure.supxlabel("best peer, us a call")
-    figure.supylabel("mlaot by the best peer")
+    for panel in axes.flat[max(len(by_op) - columns, 0) : len(by_op)]:  # the last of each column
+        panel.tick_params(labelbottom=True)
+    figure.suptitle("Time of a call, beside the best other runtime")
+    figure.supxlabel("time of the best other runtime (µs)")
+    figure.supylabel("time of mlaot, as a share of it")
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper right")
     figure.savefig(path)
 
 

@@ -4,7 +4,8 @@
     python examples/run.py gpt        # a GPT learns a text and goes on with it; --data FILE: one of your own
     python examples/run.py NAME       # lenet, microgpt, mnist, moons or xor; more arguments go to its train.py
 
-Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples.
+Needs only Python, pip's package index and a C compiler. Everything lands in dist and build/examples: wheels, weights,
+and the pictures that the programs draw of what they learn, such as build/examples/mnist.svg.
 """
 
 from __future__ import annotations
@@ -112,13 +113,14 @@ def size(wheel: Path) -> str:
 
 def run_digits(python: Path, own_wheel: Path) -> None:
     """A wheel that trains, then one that serves the weights so found."""
-    folder, weights = EXAMPLES / "digits", WORK / "weights.safetensors"
+    folder, weights = EXAMPLES / "digits", WORK / "digits.safetensors"
     wheel = build_example_wheel(python, copy_project(folder / "train"), own_wheel)
     alone = install_alone(python, wheel)
     with step("training"):
         run(alone, folder / "train.py", "--out", weights)
-    wheel = build_example_wheel(python, copy_project(folder / "serve", weights), own_wheel)
-    alone = install_alone(python, wheel)
+    project = copy_project(folder / "serve")
+    shutil.copy(weights, project / "weights.safetensors")
+    alone = install_alone(python, build_example_wheel(python, project, own_wheel))
     with step("serving"):
         run(alone, folder / "serve.py")
 

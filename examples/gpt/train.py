@@ -1,10 +1,10 @@
 """Train the GPT on a text, or check its gradients. Needs the wheel of the folder train and nothing else.
 
-    python train.py train --data FILE --settings settings.json --out weights.safetensors
+    python train.py train --data FILE --settings settings.json --out gpt.safetensors
     python train.py train .. --resume      # go on from the file of --out
     python train.py check --data FILE --settings settings.json
 
-Weights are saved every 250 steps, and beside them a file that says after how many.
+Every 250 steps the weights are saved, with a file beside them that says after how many steps, and the losses drawn.
 """
 
 import argparse
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpt_train import nn
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from chart import curves
 
 HELD_BACK = 0.1  # the end of the text, of which the model learns nothing
 CHECKED = 20  # batches of that part
@@ -65,8 +68,10 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def train(text: Text, settings: dict[str, Any], out: Path, *, resume: bool, accumulate: int, seed: int) -> None:
-    """Take all steps; print a line of progress, and save the weights at each check."""
+def train(
+    text: Text, settings: dict[str, Any], out: Path, picture: Path, *, resume: bool, accumulate: int, seed: int
+) -> None:
+    """Take all steps; print a line of progress, and at each check save the weights and draw the losses."""
     done, steps = 0, int(settings["steps"])
     note = out.with_suffix(".json")
     if resume:
@@ -74,6 +79,7 @@ def train(text: Text, settings: dict[str, Any], out: Path, *, resume: bool, accu
         done = json.loads(note.read_text())["steps"]
         print(f"going on from step {done}")
     recent, begun, first = 0.0, time.perf_counter(), done
+    lines: dict[str, list[tuple[int, float]]] = {"training, smoothed": [], "text held back": []}
     while done < steps:
         numbers = random.Random(f"{seed} {done}")  # what a step sees depends on its number alone
         if accumulate == 1:
@@ -82,13 +88,17 @@ def train(text: Text, settings: dict[str, Any], out: Path, *, resume: bool, accu
             loss = accumulated_step(text, numbers, accumulate)
         recent = loss if done == first else 0.95 * recent + 0.05 * loss
         done += 1
+        lines["training, smoothed"].append((done, recent))
         spent = time.perf_counter() - begun
         speed = (done - first) * accumulate * text.batch * text.length / spent
         line = f"step {done:6,} of {steps:,}   loss {recent:.4f}   {speed:10,.0f} letters/s"
         if done % EVERY == 0 or done == steps:
             nn.save(out)
             note.write_text(json.dumps({"steps": done}))
-            print(f"\r{line}   held back {held_back_loss(text):.4f}   ", flush=True)
+            held_back = held_back_loss(text)
+            lines["text held back"].append((done, held_back))
+            picture.write_text(curves("A GPT learns a text", "training steps", {"loss (nats a letter)": lines}))
+            print(f"\r{line}   held back {held_back:.4f}   ", flush=True)
         elif done % 10 == 0:
             print(f"\r{line}   {clock(spent / (done - first) * (steps - done))} left", end="", flush=True)
 
@@ -147,7 +157,10 @@ def main() -> None:
     parser.add_argument("what", choices=("train", "check"), help="train: learn the text; check: compare gradients")
     parser.add_argument("--data", type=Path, required=True, help="the text, in UTF-8")
     parser.add_argument("--settings", type=Path, required=True, help="what settings.py wrote for this text")
-    parser.add_argument("--out", type=Path, default=Path("weights.safetensors"), help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("gpt.safetensors"), help="default: %(default)s")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("gpt.svg"), help="file for the learning curve (default: %(default)s)"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the file of --out")
     parser.add_argument("--accumulate", type=int, default=1, help="batches for one step (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
@@ -162,7 +175,8 @@ def main() -> None:
         error = check(text, parts=8, seed=options.seed)
         print(f"largest error: {error:.1e} of the largest derivative")
         sys.exit(error > 1e-2)
-    train(text, settings, options.out, resume=options.resume, accumulate=options.accumulate, seed=options.seed)
+    how = {"resume": options.resume, "accumulate": options.accumulate, "seed": options.seed}
+    train(text, settings, options.out, options.picture, **how)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from lenet import nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from curve import picture
+from chart import curves
 from images import Images, load
 
 EPOCHS = 5  # the learning rate is 0 then
@@ -34,15 +34,17 @@ def evaluate(model: nn.Model, images: Images) -> tuple[float, float]:
     return right / len(images), total / len(images)
 
 
-def train_epoch(model: nn.Model, pixels: memoryview, labels: array, epoch: int, losses: list[float]) -> None:
-    """One round over all images in random order; ``losses`` gets the mean of each stretch between two reports."""
+def train_epoch(
+    model: nn.Model, pixels: memoryview, labels: array, epoch: int, losses: list[tuple[float, float]]
+) -> None:
+    """One round over all images in random order; ``losses`` gets epochs so far, and the mean loss since the last."""
     seen, total = 0, 0.0
 
     def progress(done: int, count: int, loss: float) -> None:
         nonlocal seen, total
-        losses.append((loss * done - total) / (done - seen))
+        losses.append((epoch - 1 + done / count, (loss * done - total) / (done - seen)))
         seen, total = done, loss * done
-        print(f"\r  {done:6,} of {count:,} images   loss {losses[-1]:.4f}", end="", flush=True)
+        print(f"\r  {done:6,} of {count:,} images   loss {losses[-1][1]:.4f}", end="", flush=True)
 
     start = time.perf_counter()
     model.fit(pixels, labels, batch=BATCH, seed=epoch, callback=progress)
@@ -56,24 +58,28 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the four idx files of MNIST")
     parser.add_argument("--out", default="lenet.safetensors", help="file for the weights (default: %(default)s)")
     parser.add_argument(
-        "--picture", type=Path, default=Path("learning.svg"), help="where the curve goes (default: %(default)s)"
+        "--picture", type=Path, default=Path("lenet.svg"), help="file for the learning curve (default: %(default)s)"
     )
     options = parser.parse_args()
     train, test = load(options.data)
     pixels, labels = train.batch(range(len(train)), *SHAPE)
     model = nn.Model()
-    losses: list[float] = []
-    accuracies: list[float] = []
+    losses: list[tuple[float, float]] = []
+    accuracies: list[tuple[float, float]] = []
     try:
         for epoch in range(1, EPOCHS + 1):
             train_epoch(model, pixels, labels, epoch, losses)
             accuracy, loss = evaluate(model, test)
-            accuracies.append(accuracy)
+            accuracies.append((epoch, 100 * accuracy))
             print(f"epoch {epoch}: test loss {loss:.4f}, test accuracy {accuracy:.4f}", flush=True)
     except KeyboardInterrupt:
         print(f"\nended in epoch {len(accuracies) + 1}: test accuracy {evaluate(model, test)[0]:.4f}")
     model.save(options.out)
-    options.picture.write_text(picture(losses, accuracies))
+    panels = {
+        "loss (cross-entropy, nats)": {"training": losses},
+        "accuracy, %": {f"{len(test):,} test images": accuracies},
+    }
+    options.picture.write_text(curves("LeNet-5 on MNIST", "epochs of training", panels))
     print(f"weights: {options.out}   learning curve: {options.picture}")
 
 

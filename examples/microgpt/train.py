@@ -5,14 +5,19 @@ names.txt holds the given names of the 1990 census of the United States, which i
 
 import argparse
 import random
+import sys
 import time
 from pathlib import Path
 
 from microgpt import nn
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from chart import curves
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 END = len(LETTERS)
 LENGTH = 16  # a name of up to 15 letters, and its end
+SPAN = 50  # losses to a mean in the picture
 
 
 def load() -> list[str]:
@@ -55,12 +60,19 @@ def invent(seed: int, temperature: float) -> str:
 
 
 def main() -> None:
-    """Train, then print 20 names."""
+    """Train, draw the loss, print 20 names."""
     parser = argparse.ArgumentParser(description="Learn names, then invent some.")
     parser.add_argument("--steps", type=int, default=1000, help="how many names to learn from (default: %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.5, help="how bold to invent (default: %(default)s)")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("microgpt.svg"), help="file for the learning curve (default: %(default)s)"
+    )
     options = parser.parse_args()
-    train(load(), options.steps)
+    losses = train(load(), options.steps)
+    means = [(end, sum(losses[end - SPAN : end]) / SPAN) for end in range(SPAN, len(losses) + 1)]
+    panel = {f"mean of {SPAN} names": means}
+    options.picture.write_text(curves("microgpt learns names", "training steps", {"loss (nats a letter)": panel}))
+    print(f"learning curve: {options.picture}")
     print("names:", *(invent(seed, options.temperature) for seed in range(20)))
 
 

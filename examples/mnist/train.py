@@ -15,11 +15,12 @@ from pathlib import Path
 from mnist import nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from curve import picture
+from chart import curves
 from images import PIXELS, Images, load
 
 BATCH = 20
 PIECE = 50 * BATCH  # images between two points of the picture
+Curve = list[tuple[float, float]]
 WEIGHTS = 784 * 50 + 50 * 10
 
 
@@ -33,18 +34,19 @@ def accuracy(images: Images) -> float:
     return right / len(images)
 
 
-def train_epoch(images: Images, order: list[int], losses: list[float]) -> float:
+def train_epoch(images: Images, order: list[int], losses: Curve) -> float:
     """One round over all images in this order; the mean loss, each image's taken before the step that it is part of.
 
-    ``losses`` gets the mean of each piece, for the picture.
+    ``losses`` gets the mean of each piece, and how many images were seen at its end.
     """
-    total = 0.0
+    total, before = 0.0, losses[-1][0] if losses else 0
     start = time.perf_counter()
     for i in range(0, len(order), PIECE):
         pixels, labels = images.batch(order[i : i + PIECE], PIXELS)
-        losses.append(nn.fit(pixels, labels, lr=0.1, batch=BATCH, shuffle=False))
-        total += losses[-1] * len(labels)
+        loss = nn.fit(pixels, labels, lr=0.1, batch=BATCH, shuffle=False)
+        total += loss * len(labels)
         done = i + len(labels)
+        losses.append((before + done, loss))
         print(f"\r  {done:6,} images   mean loss {total / done:.6f}", end="", flush=True)
     seconds = time.perf_counter() - start
     print(f"\r  {len(order):,} images in {seconds:.2f} s: {len(order) / seconds:,.0f} images per second")
@@ -63,7 +65,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the four idx files of MNIST")
     parser.add_argument("--epochs", type=int, default=1, help="rounds over the images (default: %(default)s)")
     parser.add_argument(
-        "--picture", type=Path, default=Path("learning.svg"), help="where the curve goes (default: %(default)s)"
+        "--picture", type=Path, default=Path("mnist.svg"), help="file for the learning curve (default: %(default)s)"
     )
     options = parser.parse_args()
     train, test = load(options.data)
@@ -76,19 +78,25 @@ def main() -> None:
     random.shuffle(order)
 
     first = [f"{nn.loss(*train.batch([i], PIXELS)):.10f}" for i in order[:3]]
-    print(f"untrained: loss of the first images {', '.join(first)}; test accuracy {accuracy(test):.4f}")
-    losses: list[float] = []
-    accuracies: list[float] = []
+    right = accuracy(test)
+    print(f"untrained: loss of the first images {', '.join(first)}; test accuracy {right:.4f}")
+    losses: Curve = []
+    accuracies: Curve = [(0, 100 * right)]
     try:
         for epoch in range(1, options.epochs + 1):
             loss = train_epoch(train, order, losses)
-            accuracies.append(accuracy(test))
-            print(f"epoch {epoch}: mean loss {loss:.6f}, test accuracy {accuracies[-1]:.4f}", flush=True)
+            right = accuracy(test)
+            accuracies.append((losses[-1][0], 100 * right))
+            print(f"epoch {epoch}: mean loss {loss:.6f}, test accuracy {right:.4f}", flush=True)
             random.shuffle(order)
     except KeyboardInterrupt:
-        print(f"\nended in epoch {len(accuracies) + 1}: test accuracy {accuracy(test):.4f}")
+        print(f"\nended in epoch {len(accuracies)}: test accuracy {accuracy(test):.4f}")
     print(f"dead weights: {dead_weights():.1%} are nearer to zero than 0.1")
-    options.picture.write_text(picture(losses, accuracies))
+    panels = {
+        "loss (cross-entropy, nats)": {"training": losses},
+        "accuracy, %": {f"{len(test):,} test images": accuracies},
+    }
+    options.picture.write_text(curves("784-50-10 on MNIST", "images trained on", panels))
     print(f"learning curve: {options.picture}")
 
 

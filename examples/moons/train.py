@@ -5,13 +5,15 @@ moons.csv holds the demo's points: ``np.random.seed(1337); make_moons(n_samples=
 
 import argparse
 import csv
-from itertools import groupby
+import sys
 from pathlib import Path
 
 from moons import nn
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from chart import plane
+
 Points = list[list[float]]
-LEFT, RIGHT, BOTTOM, TOP, STEP, SCALE = -2.0, 3.0, -1.5, 2.0, 0.05, 120
 
 
 def load() -> tuple[Points, list[float]]:
@@ -23,8 +25,13 @@ def load() -> tuple[Points, list[float]]:
 
 def accuracy(points: Points, targets: list[float]) -> float:
     """The share of points on the right side."""
-    scores = nn.forward(points).tolist()
-    return sum((score > 0) == (target > 0) for score, target in zip(scores, targets, strict=True)) / len(points)
+    pairs = zip(positive(points), targets, strict=True)
+    return sum(side == (target > 0) for side, target in pairs) / len(points)
+
+
+def positive(points: Points) -> list[bool]:
+    """Return for each point whether its score is above 0."""
+    return [score > 0 for score in nn.forward(points).tolist()]
 
 
 def train(points: Points, targets: list[float], steps: int = 100) -> list[float]:
@@ -38,37 +45,22 @@ def train(points: Points, targets: list[float], steps: int = 100) -> list[float]
     return losses
 
 
-def picture(points: Points, targets: list[float]) -> str:
-    """The points over the sign of the score, as SVG."""
-    columns, rows = round((RIGHT - LEFT) / STEP), round((TOP - BOTTOM) / STEP)
-    grid = [[LEFT + (i + 0.5) * STEP, TOP - (j + 0.5) * STEP] for j in range(rows) for i in range(columns)]
-    scores = nn.forward(grid).tolist()
-    side = STEP * SCALE
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * side:g}" height="{rows * side:g}">']
-    for j in range(rows):
-        row, i = scores[j * columns : (j + 1) * columns], 0
-        for positive, run in groupby(row, lambda score: score > 0):
-            width = len(list(run))
-            color = "#9ecae1" if positive else "#fdae6b"
-            at = f'x="{i * side:g}" y="{j * side:g}" width="{width * side:g}" height="{side + 0.5:g}"'
-            lines.append(f'<rect {at} fill="{color}"/>')
-            i += width
-    for (x, y), target in zip(points, targets, strict=True):
-        at = f'cx="{(x - LEFT) * SCALE:.1f}" cy="{(TOP - y) * SCALE:.1f}"'
-        lines.append(f'<circle {at} r="6" stroke="white" fill="{"#08519c" if target > 0 else "#a63603"}"/>')
-    return "\n".join([*lines, "</svg>", ""])
-
-
 def main() -> None:
     """Train, then draw."""
     parser = argparse.ArgumentParser(description="Train micrograd's demo and draw the decision boundary.")
-    parser.add_argument("--picture", default="moons.svg", help="where the picture goes (default: %(default)s)")
-    path = Path(parser.parse_args().picture)
+    parser.add_argument(
+        "--picture", type=Path, default=Path("moons.svg"), help="file for the picture (default: %(default)s)"
+    )
+    options = parser.parse_args()
     points, targets = load()
     losses = train(points, targets)
     print(f"first loss {losses[0]!r}, last {losses[-1]!r}, accuracy {accuracy(points, targets):.0%}")
-    path.write_text(picture(points, targets))
-    print(f"decision boundary: {path}")
+    names = ("score up to 0", "score above 0", "target -1", "target 1")
+    data = [[*point, target > 0] for point, target in zip(points, targets, strict=True)]
+    options.picture.write_text(
+        plane("Two moons, after 100 steps", ("first input", "second input"), positive, names, data)
+    )
+    print(f"decision boundary: {options.picture}")
 
 
 if __name__ == "__main__":

@@ -37,13 +37,14 @@ PAGE_TEXT = """\
 
 <!-- written by {command} -->
 
-The line is a layer of a network, frozen: `{line}` for one example of 64 numbers, `w` of 64 x 48.
+This page follows one line of a model, `{line}`, through all stages of the compiler. The line is
+a layer with frozen weights. An example has 64 numbers, and `w` has 64 x 48.
 
-[A drawing](packages.svg) shows the packages that take part, and which imports which.
+[A drawing](packages.svg) shows the packages that take part, and which package imports which.
 
 ## 1. The graph
 
-The line is traced to nodes, the passes give it a batch and find the product (`mlaot/passes/`):
+Tracing records the line as nodes. The passes (`mlaot/passes/`) add the batch and find the product:
 
 ```
 {graph}
@@ -53,16 +54,16 @@ The line is traced to nodes, the passes give it a batch and find the product (`m
 
 ## 2. The program
 
-Fusion makes one kernel of product, bias and relu (`mlaot/lower/fuse.py`); its weights go into panels, so that they are
-read in one ascending stream (`Panels` in `mlaot/nest/expressions.py`):
+Fusion (`mlaot/lower/fuse.py`) makes one kernel of product, bias and relu. The weights are stored in panels (`Panels` in
+`mlaot/nest/expressions.py`), so that the kernel reads them in one ascending stream:
 
 ```
 {program}
 ```
 
-The kernel is a loop nest (`mlaot/nest/`): a value that is verified, compared with those of other layers, and printed.
-`mlaot/lower/contraction.py` makes it of numbers, and decides nothing about a machine; `tiled` marks the loop that a
-schedule is to put along the lanes of vectors:
+The kernel is a loop nest (`mlaot/nest/`), a value that mlaot verifies, compares with the nests of other layers, and
+prints. `mlaot/lower/contraction.py` makes a nest that computes single numbers, and decides nothing about a machine.
+`tiled` marks the loop that a schedule puts along the lanes of vectors:
 
 ```
 {built}
@@ -70,11 +71,13 @@ schedule is to put along the lanes of vectors:
 
 ## 3. The schedule
 
-`mlaot/schedule/cost.py` estimates the cycles of every tile that fits the registers, and takes the best. On
-AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {accumulators} accumulators for
-{loads} values loaded in a step of the sum. What is left of the batch has tiles of its own.
+`mlaot/schedule/cost.py` estimates the cycles of every tile that fits the registers, and takes the best tile. On AVX-512
+this is a tile of {rows} examples by {columns} vectors of 16 outputs. A step of the sum loads {loads} values for
+{accumulators} accumulators. The remaining examples of a batch have tiles of their own. `mlaot/schedule/traffic.py`
+counts the cache lines that each order of the loops fetches from farther caches, and takes the order with the least
+waiting.
 
-`mlaot/schedule/tiles.py` makes another nest of it. `x[i:16]` are 16 elements side by side:
+`mlaot/schedule/tiles.py` makes a new nest from the tile. `x[i:16]` is 16 neighbouring elements:
 
 ```
 {nest}
@@ -82,15 +85,15 @@ AVX-512 that is a tile of {rows} examples by {columns} vectors of 16 outputs: {a
 
 ## 4. C
 
-One template, `templates/kernels/nest.c.j2`, prints all nests. The first tile:
+One template, `templates/kernels/nest.c.j2`, prints all nests. This is the first tile:
 
 ```c
 {c}
 ```
 
-The entry says where each array lies, and lists what is called. `w_product_v4` has the parts of the batch run on the
-threads of the call, if it has some. A kernel is called for the layer that it computes; one that equal layers share has
-no number, and a comment at the call says for which layer it is:
+The entry finds each array in memory, and calls the kernels in order. `w_product_v4` runs the parts of the batch on the
+threads of the call, if the call has threads. A kernel is named after the layer that it computes. A kernel that equal
+layers share has no number in its name, and a comment at each call names the layer:
 
 ```c
 {entry}
@@ -98,11 +101,13 @@ no number, and a comment at the call says for which layer it is:
 
 ## 5. Machine code
 
-The inner loop, as {compiler} makes it with `{flags}`: {fma} multiply-adds and {others} other instructions in a step.
+This is the inner loop that {compiler} makes. A step has {fma} multiply-adds and {others} other instructions.
 
 ```
 {assembly}
 ```
+
+The compiler flags are `{flags}`.
 """
 FLAGS = ("-O2", "-fno-tree-vectorize", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *V4.flags)
 

@@ -37,8 +37,8 @@ class Place:
         projects.build(project, self.site)
 
     def train(self, out: str, *more: str, status: int = 0) -> str:
-        told = ("--data", self.text, "--settings", self.settings, "--out", self.folder / out)
-        return projects.run(GPT / "train.py", *(more or ("train",)), *told, site=self.site, alone=True, status=status)
+        told = (*(more or ("train",)), "--data", self.text, "--settings", self.settings, "--out", self.folder / out)
+        return projects.run(GPT / "train.py", *told, cwd=self.folder, site=self.site, alone=True, status=status)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,7 @@ def losses(printed: str) -> list[float]:
 def test_it_learns(place: Place) -> None:
     printed = place.train("again.safetensors")
     assert losses(printed)[-1] < 2.6 and "letters/s" in printed  # 3.3 is what equal shares give
+    assert "text held back" in (place.folder / "gpt.svg").read_text()
     assert (place.folder / "again.safetensors").read_bytes() == (place.folder / "weights.safetensors").read_bytes()
 
 

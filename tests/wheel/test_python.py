@@ -51,7 +51,7 @@ def test_row_42_plain_python_learns_xor(tmp_path: Path, bare: dict[str, str]) ->
     assert "Root-Is-Purelib: true" in facts and "Tag: py3-none-any" in facts
     assert '"value": "py3-none"' in bill and "gcc" not in bill
     site = unpack(made, tmp_path / "site")
-    printed = projects.run(projects.EXAMPLES / "xor" / "train.py", site=site, alone=True)
+    printed = projects.run(projects.EXAMPLES / "xor" / "train.py", cwd=tmp_path, site=site, alone=True)
     assert printed.splitlines()[-4:] == ["0 xor 0 = 0", "0 xor 1 = 1", "1 xor 0 = 1", "1 xor 1 = 0"]
     checked = projects.run("-m", "mlaot", "check", made)
     assert "xor.nn" in checked and "python" in checked
@@ -62,13 +62,13 @@ def test_digits_train_and_serve(tmp_path: Path, bare: dict[str, str]) -> None:
     train, _ = wheel(DIGITS / "train", tmp_path, bare)
     weights = tmp_path / "weights.safetensors"
     site = unpack(train, tmp_path / "site")
-    printed = projects.run(DIGITS / "train.py", "--epochs", "2", "--out", weights, site=site, alone=True)
+    printed = projects.run(DIGITS / "train.py", "--epochs", "2", "--out", weights, cwd=tmp_path, site=site, alone=True)
     trained = float(re.findall(r"accuracy +([\d.]+)%", printed)[-1])
     project = shutil.copytree(DIGITS / "serve", tmp_path / "project", ignore=shutil.ignore_patterns("build"))
     shutil.copy(weights, project)
     (tmp_path / "serve").mkdir()
     serve, _ = wheel(project, tmp_path / "serve", bare)
-    printed = projects.run(DIGITS / "serve.py", site=unpack(serve, tmp_path / "served"), alone=True)
+    printed = projects.run(DIGITS / "serve.py", cwd=tmp_path, site=unpack(serve, tmp_path / "served"), alone=True)
     (served,) = re.findall(r"^test accuracy: (\d+\.\d) %$", printed, re.MULTILINE)
     assert float(served) == trained >= 75
 
@@ -77,7 +77,7 @@ def test_microgpt_learns(tmp_path: Path, bare: dict[str, str]) -> None:
     """Integers in, an optimizer with a schedule: the loss falls, and names come out."""
     folder = projects.EXAMPLES / "microgpt"
     site = unpack(wheel(folder, tmp_path, bare)[0], tmp_path / "site")
-    printed = projects.run(folder / "train.py", "--steps", "50", site=site, alone=True)
+    printed = projects.run(folder / "train.py", "--steps", "50", cwd=tmp_path, site=site, alone=True)
     (loss,) = re.findall(r"^steps    0 to   49   loss (\S+)$", printed, re.MULTILINE)
     assert 2.5 < float(loss) < 3.2
     assert re.search(r"^names:( [a-z]*){20}$", printed, re.MULTILINE), printed
