@@ -1,10 +1,10 @@
-"""mlaot: a model, declared in Python, shipped as a precompiled wheel.
+"""mlaot compiles a model that is declared in Python, and ships it as a precompiled wheel.
 
-The build hook imports the model module, traces it to a graph, optimizes the graph, and compiles it to an extension
-module that needs neither a compiler nor a runtime where it is installed.
+The build hook imports the model module, traces the model to a graph, optimizes the graph, and compiles it to an
+extension module. Where that is installed it needs neither a compiler nor a runtime.
 
-``mlaot.softmax``, ``mlaot.where``, ``mlaot.einsum``: every function that can be traced is an attribute of this package;
-those that NumPy has are NumPy's own for plain arrays.
+Every function that can be traced is an attribute of this package, such as ``mlaot.softmax``, ``mlaot.where`` and
+``mlaot.einsum``. A function that NumPy also has calls NumPy's for plain arrays.
 """
 
 import importlib
@@ -20,7 +20,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Load what models use on demand: build hooks and most commands need neither it nor NumPy."""
+    """Import ``mlaot.api`` when a model first uses a name.
+
+    Build hooks and most commands need neither it nor NumPy.
+    """
     if name.startswith("__") and name != "__all__":  # Python itself asks, not a user
         raise AttributeError(f"module 'mlaot' has no attribute {name!r}")
     if name in ("eager", "micrograd", "nn", "optim"):
@@ -37,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Say where a name is, or which was meant."""
+    """Return a hint at the module that has a name, or at the name that was meant."""
     for module in ("nn", "nn.functional", "nn.init", "optim", "optim.lr_scheduler"):
         if name in importlib.import_module(f"mlaot.{module}").__all__:
             return f"; it is mlaot.{module}.{name}"

@@ -1,4 +1,4 @@
-"""``mlaot.lora``: train thin matrices beside a model's weights, which stay as they are (Hu et al., 2021)."""
+"""Low-rank adapters, ``mlaot.lora``: train thin matrices beside the frozen weights of a model (Hu et al., 2021)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mlaot.transforms.low_rank import Factors, add_low_rank, uses_of
 
 
 def lora(model: Any, rank: int, alpha: float | None = None, targets: Sequence[str] | None = None) -> Declaration:
-    """Declare a model again, so that it trains two thin matrices for each of some weights, and its weights are frozen.
+    """Return a model that has low-rank adapters for some of its weights, and trains these instead of its weights.
 
-    A weight W [out, in] counts as W + alpha / rank * B A, of A [rank, in] and B [out, rank], wherever the model reads
-    it. A starts as random numbers, always the same ones, and B as zeros. ``alpha`` is ``rank`` unless given.
-    ``targets`` are names of weights, or patterns as of file names; by default all matrices that are factors of products
-    and nothing else.
+    Wherever the model reads a weight W [out, in], it then uses W + alpha / rank * B A, with matrices A [rank, in] and B
+    [out, rank]. The initial A is random, with the same numbers in every build, and the initial B is zero. ``alpha`` is
+    ``rank`` by default. ``targets`` are names of weights, or patterns with ``*`` and ``?`` as for file names. By
+    default they are all matrices that the model uses only as factors of products.
     """
     if not isinstance(model, Declaration):
         raise MlaotError(f"lora: expected a declared model, got {model!r}")
@@ -56,7 +56,10 @@ class _Target:
 
 
 def _adapt(traced: Traced, rank: int, scale: float, targets: Sequence[str] | None) -> Traced:
-    """Add adapters to all graphs of a model; they become its parameters, and its parameters constants."""
+    """Add adapters to all graphs of a model.
+
+    The adapters become its parameters, and its parameters become constants.
+    """
     if not traced.trains:
         raise MlaotError("lora: the model has no loss to train by; declare one, as in @mlaot.model(loss=...)")
     if traced.constants:
@@ -87,7 +90,7 @@ def _adapt(traced: Traced, rank: int, scale: float, targets: Sequence[str] | Non
 
 
 def _digest(weights: Arrays) -> str:
-    """Return a digest of the weights beside which adapters are trained, however a module stores them."""
+    """Return a digest of the frozen weights, which does not depend on how a module stores them."""
     digest = sha256()
     for name, array in sorted(weights.items()):
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
@@ -111,7 +114,7 @@ def _find_targets(traced: Traced, graphs: Sequence[Graph]) -> dict[str, _Target]
 
 
 def _choose(traced: Traced, able: Mapping[str, _Target], patterns: Sequence[str] | None) -> dict[str, _Target]:
-    """Return the weights that the user's patterns name, or all that are factors of products and nothing else."""
+    """Return the weights that the user's patterns name, or by default all that are used only as factors of products."""
     if patterns is None:
         chosen = {name: target for name, target in able.items() if not target.is_table}
         if not chosen:
@@ -140,7 +143,10 @@ def _names(weight: str) -> tuple[str, str]:
 
 
 def _starts(weight: str, target: _Target, rank: int) -> Arrays:
-    """Return what A and B start as: random numbers within 1 / sqrt(inputs), by a seed of the name's, and zeros."""
+    """Return the initial values of A and B.
+
+    A is random within ±1 / sqrt(inputs), with a seed that depends on the weight's name, and B is zero.
+    """
     inputs, outputs = (target.type.shape[axis] for axis in (target.axis, 1 - target.axis))
     bound = 1 / sqrt(inputs)
     numbers = np.random.default_rng(crc32(weight.encode())).uniform(-bound, bound, (rank, inputs))
@@ -149,7 +155,7 @@ def _starts(weight: str, target: _Target, rank: int) -> Arrays:
 
 
 def _factors(weight: str, target: _Target, rank: int) -> Callable[[Graph], Factors]:
-    """Return a function that makes the matrices whose product is added to a weight, in a graph."""
+    """Return a function that adds to a graph the two matrices whose product is added to a weight."""
 
     def make(graph: Graph) -> Factors:
         inputs, outputs = (target.type.shape[axis] for axis in (target.axis, 1 - target.axis))

@@ -1,4 +1,4 @@
-"""Load what a key of the settings names by ``module:attribute`` from the user's code."""
+"""Load the object that a key of the settings names by ``module:attribute`` from the user's code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlaot.settings.tables import table_of
 
 
 def load_attribute(settings: Settings, model: ModelSettings, name: str) -> Any:
-    """Return what a key of a model names by ``module:attribute``."""
+    """Return the object that a key of a model's settings names by ``module:attribute``."""
     target = getattr(model, name)
     module_name, _, path = target.partition(":")
     key = f"key {name!r} in {table_of(model.name)} of {FILE}" if model.name else "the model asked for"
@@ -44,7 +44,7 @@ def load_attribute(settings: Settings, model: ModelSettings, name: str) -> Any:
 
 
 def hidden_file(module: Any, name: str, source: Path) -> str:
-    """Return the project's file that another module of that name hides; nothing if it is hidden by none."""
+    """Return the project's file that an imported module of the same name hides, or None if it is not hidden."""
     for path in (Path(*name.split(".")).with_suffix(".py"), Path(*name.split("."), "__init__.py")):
         if (source / path).is_file():
             origin = getattr(module, "__file__", None)

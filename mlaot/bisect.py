@@ -1,13 +1,12 @@
 """Find the pass after which an answer is wrong, for ``mlaot bisect``.
 
-The graphs are evaluated in float64 after each pass that changed them, on the same inputs every time, and compared with
-the first graph of that entry: ``forward`` with the declared model, ``train_step`` and others with their first form.
-Inputs are eighths between -2 and 2, which every floating-point dtype holds, and the integers 0 and 1, which are valid
-indices of nearly everything.
+The graphs are evaluated in float64 after each pass that changed them, always on the same inputs. Their results are
+compared with the first graph of the entry: that of ``forward`` is the declared model. Inputs are eighths between -2 and
+2, which every floating-point dtype can hold, and the integers 0 and 1, which are valid indices of nearly every axis.
 
-An answer may be off by half of the digits of its dtype, as a share of its largest element: weights that are folded at
-build are rounded, and sums of them may cancel, while a wrong rule is far off. The fuzzers derive a bound, to tell
-faults from roundings where kernels compute in the model's own dtypes; in float64 none is needed.
+The error of an answer, relative to its largest element, may be half of the digits of its dtype. Weights that are folded
+at build time are rounded, and their sums may cancel, while a wrong rule gives a far larger error. The fuzzers derive a
+tighter bound, as they must tell faults from rounding in the model's own dtypes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Answers = dict[str, Array]
 
 @dataclass(frozen=True)
 class Fault:
-    """The pass ``step`` after which an answer is wrong, and how."""
+    """The pass ``step`` after which an answer is wrong, and a description of the error."""
 
     step: str
     entry: str
@@ -57,7 +56,7 @@ class Fault:
 
 @dataclass
 class PassChecker:
-    """Check a module after each pass; raise ``FaultFound`` after the first that is wrong."""
+    """Check a module after each pass; raise ``FaultFound`` after the first pass that makes it wrong."""
 
     size: int
     traced: Traced
@@ -82,7 +81,7 @@ class PassChecker:
             self.first[name] = answers if expected is None or rounds else expected
 
     def answers(self, step: str, name: str, graph: Graph, module: Module, is_one: bool) -> Answers:
-        """Evaluate a graph; evaluate one that is declared on one example for each example of a batch."""
+        """Evaluate a graph. A graph that is declared on one example is evaluated for each example of a batch."""
         inputs = {key: random_input(key, node.type, self.size, is_one) for key, node in graph.inputs.items()}
         slots = {key: value for key, value in module.slots.items() if key in graph.inputs}
         dims = dict.fromkeys({n for node in graph.nodes() for n in dims_of(node.type)}, self.size)
@@ -98,7 +97,7 @@ class PassChecker:
             raise FaultFound(Fault(step, name, "answer", f"none at all ({error})")) from error
 
     def compare(self, step: str, name: str, graph: Graph, expected: Answers, answers: Answers) -> None:
-        """Raise ``FaultFound`` for the first output that is further off than its dtype allows."""
+        """Raise ``FaultFound`` for the first output whose error is larger than its dtype allows."""
         self.compared += 1
         for key, value in answers.items():
             reference = expected.get(key)
@@ -122,7 +121,7 @@ class FaultFound(Exception):
 
 
 def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS, sample: Any = None) -> Fault | int:
-    """Return the first fault of a model's passes, else how many graphs were compared."""
+    """Return the first fault of a model's passes, or if there is none, the number of graphs compared."""
     wrong: Exception | None = None
     for size in SIZES:
         watch = PassChecker(size, traced())
@@ -140,7 +139,7 @@ def bisect(name: str, traced: Callable[[], Traced], options: Options = DEFAULTS,
 
 
 def difference(expected: Array, actual: Array) -> float:
-    """Return the largest difference as a share of the largest element; infinite for other shapes and nans."""
+    """Return the largest difference relative to the largest element, or infinity if shapes or nans differ."""
     if expected.shape != actual.shape:
         return float("inf")
     with np.errstate(all="ignore"):
@@ -155,7 +154,10 @@ def difference(expected: Array, actual: Array) -> float:
 
 
 def random_input(name: str, type_: Type | TupleType, size: int, is_one: bool) -> Array:
-    """Return numbers for an input, which depend on its name only; for each of ``ROWS`` examples if ``is_one``."""
+    """Return random numbers for an input, which depend only on its name.
+
+    With ``is_one`` for each of ``ROWS`` examples.
+    """
     assert isinstance(type_, Type)
     dims: Mapping[str, int] = {n: ROWS if n == "batch" else size for n in dims_of(type_)}
     shape = ((ROWS,) if is_one else ()) + tuple(substitute(d, dims) for d in type_.shape)

@@ -1,8 +1,8 @@
-"""Check that loop nests compute what the graphs say: as they were lowered, and as each machine's schedule has them.
+"""Check that loop nests compute the same as the graphs, after lowering and after the schedule of each machine.
 
-The interpreter (``mlaot/interpret.py``) runs all entries in NumPy on the inputs of ``mlaot/bisect.py``; the answers are
-compared by the same rule with the graphs evaluated in float64. No compiler is called. If the nests of a machine are
-wrong but the lowered ones are right, the kernels are scheduled one at a time until the answer is wrong.
+The interpreter (``mlaot/interpret.py``) runs all entries in NumPy on the inputs of ``mlaot/bisect.py``. The answers are
+compared with the graphs evaluated in float64, with the same tolerance. No compiler is called. If the scheduled nests of
+a machine are wrong but the lowered ones are right, the kernels are scheduled one at a time until the answer is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ScheduleNest = Callable[[Nest, Machine], Nest]
 
 
 def bisect_nests(module: Module, program: Program, isas: Sequence[str]) -> Fault | int | None:
-    """Return the first fault of a program's nests, the number of entries compared, or None if it takes too long."""
+    """Return the first fault of a program's nests, else the number of entries compared; None if that takes too long."""
     if operations(program) > MAX_OPERATIONS:
         return None
     for size in SIZES:
@@ -76,7 +76,7 @@ class _Trial:
         return evaluate(graph, inputs | state, wide=True, dims=dims | {"batch": ROWS})
 
     def interpret(self, procedure: Procedure, interpreter: Interpreter) -> Answers:
-        """Return what an entry gives and writes when it is interpreted."""
+        """Interpret an entry, and return its results and the state that it writes."""
         entry, memory = procedure.entry, instance(self.program.module)
         graph = self.module.graphs[entry.name]
         values = {p.name: random_input(p.name, graph.inputs[p.name].type, self.size, False) for p in entry.inputs}
@@ -86,7 +86,7 @@ class _Trial:
         return answers | {f"write {slot}": value for slot, value in self.slots(memory).items() if slot in graph.writes}
 
     def slots(self, memory: Instance) -> dict[str, Array]:
-        """Return the state by the names that graphs have for it."""
+        """Return the state by the names of the graphs' slots."""
         slots = self.program.module.slots
         values = {slot.name: as_numbers(memory.slot(slot), slot.dtype) for slot in slots}
         trained = [slot for slot in slots if slot.gradient_offset >= 0]
@@ -95,7 +95,7 @@ class _Trial:
         }
 
     def compare(self, expected: Mapping[str, Answers], machine: Machine, schedule: ScheduleNest) -> Fault | None:
-        """Return a fault for the first answer that is further off than its dtype allows."""
+        """Return a fault for the first answer whose error is larger than its dtype allows."""
         interpreter = Interpreter(self.program, machine, schedule)
         for procedure in self.program.procedures:
             entry = procedure.entry.name
@@ -111,7 +111,7 @@ class _Trial:
         return None
 
     def bits(self, entry: str, key: str) -> int:
-        """Return how many bits of an answer must be right."""
+        """Return the number of bits of an answer that must be right."""
         graph = self.module.graphs[entry]
         if self.module.options.quantize or self.module.quantized:
             return BYTES_HALF
@@ -144,5 +144,5 @@ def as_numbers(array: Array, dtype: str) -> Array:
 
 
 def as_bits(array: Array, dtype: str) -> Array:
-    """Convert numbers to what a caller has in memory."""
+    """Convert numbers to the bits that a caller has in memory."""
     return downcast(array, dtype) if dtype == "bf16" else array

@@ -1,10 +1,9 @@
-"""Read JSON that mlaot wrote in another process or on another day, or others, and check its shape before it is used.
+"""Read JSON that another process or another program wrote, and check its shape before it is used.
 
-What a module says of itself, bills of materials, digests and notes of a build come through here, and what a language
-model says of itself. Users and other programs may have damaged them: damage is one ``MlaotError``, never a ``KeyError``
-later. Shapes say which keys and types there are, not which values: that is for callers. ``tests/fuzz/stored.py``
-damages the files.
-``mlaot-tuned.json`` has a reader of its own, ``settings/tuned.py``, as its errors say how to make it anew.
+The files are the metadata of modules, bills of materials, digests and notes of a build, and the files of language
+models. Users and other programs may have damaged them. Damage raises one ``MlaotError`` here, and never a ``KeyError``
+later. A shape says which keys and types there are; callers check the values. ``tests/fuzz/stored.py`` damages the
+files. ``mlaot-tuned.json`` has a reader of its own, ``settings/tuned.py``, whose errors say how to make the file again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NAMES = {
 
 
 def read_json(path: Path, shape: Shape, what: str) -> Any:
-    """Return the content of a file that has ``shape``; messages call the file ``what``."""
+    """Return the content of a JSON file, which must have ``shape``. ``what`` is the name of the file in errors."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -39,7 +38,7 @@ def read_json(path: Path, shape: Shape, what: str) -> Any:
 
 
 def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
-    """Return the value of a JSON text, which must have ``shape``. ``what``: the name of the text in errors."""
+    """Return the value of a JSON text, which must have ``shape``. ``what`` is the name of the text in errors."""
     if len(content) > MAX_BYTES:
         raise MlaotError(f"{what} is larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -54,7 +53,7 @@ def parse_json(content: bytes | str, shape: Shape, what: str) -> Any:
 
 
 def mismatch(value: Any, shape: Shape, place: str = "") -> str:
-    """Describe the first place where a value does not have a shape; return an empty string if it has."""
+    """Describe the first part of a value that does not have its shape; return an empty string if all have."""
     at = place or "the whole"
     if shape is object:
         return ""

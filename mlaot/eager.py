@@ -1,13 +1,13 @@
-"""Eager tensors that remember how they were computed: ``Tensor`` with ``backward()``, and the ``Trace`` under it.
+"""Eager tensors that record how they were computed: ``Tensor`` with ``backward()``, and the ``Trace`` that it uses.
 
-For programs that build their graph as they run. ``Tensor`` and the scalar ``Value`` have the API of ndesmic/mljs
-(https://github.com/ndesmic/mljs, MIT) under Python's names, ``Trace`` and ``Node`` that of the Rust page "Autodiff
-graphs". An op is one of mlaot's: its value is the reference's, its vector-Jacobian product the op's own, and
-``Trace.declare`` hands the same graph to the compiler. A model that is meant to be compiled is written as a function,
-with ``mlaot.model``.
+They are for programs that build their graph while they run. ``Tensor`` and the scalar ``Value`` have the API of
+ndesmic/mljs (https://github.com/ndesmic/mljs, MIT) with Python's naming. ``Trace`` and ``Node`` have the API of the
+Rust page "Autodiff graphs". Each op is an op of mlaot: the NumPy reference computes its value, its own vector-Jacobian
+product its gradient, and ``Trace.declare`` passes the same graph to the compiler. To write a model for compilation, use
+a function with ``mlaot.model`` instead.
 
-mljs writes shapes column-major: ``shape=[4, 3]`` are 3 rows of 4 values, the first dimension runs fastest. The same
-numbers as a NumPy array, ``tensor.array``, have the axes in reverse: 3 by 4.
+Shapes are column-major, as in mljs: ``shape=[4, 3]`` has 3 rows of 4 values, and the first dimension runs fastest. The
+NumPy array ``tensor.array`` of the same numbers has the axes in reverse order: 3 by 4.
 """
 
 from mlaot.frontend.scalar.arrays import EagerTensor as Tensor

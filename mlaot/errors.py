@@ -1,4 +1,4 @@
-"""The error that a user of mlaot can mend, its warning, and how both name a line of the user's code."""
+"""Errors and warnings for users of mlaot, which name a line of the user's code."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _build: ContextVar[BuildContext | None] = ContextVar("build", default=None)
 
 
 class MlaotError(Exception):
-    """Something in the user's project is wrong: the message says where, what was expected and got, and how to mend it.
+    """An error in the user's project, whose message says where, what was expected and got, and how to mend it.
 
     The build hooks print its text as the last line on stderr, without a traceback. A broken invariant of the compiler
-    itself is an ``AssertionError`` that says "bug in mlaot" instead. ``place`` is the line of the user's code, as
-    ``model.py:12: ``, if the error was raised while tracing it.
+    itself raises an ``AssertionError`` that says "bug in mlaot". ``place`` is the line of the user's code, such as
+    ``model.py:12: ``, if tracing that line raised the error.
     """
 
     place = ""
@@ -43,13 +43,13 @@ class MlaotError(Exception):
 
 
 class VariableError(MlaotError):
-    """An environment variable has a value that mlaot does not know: no line of the user's code is to blame."""
+    """An environment variable has a value that mlaot does not know. The error names no line of the user's code."""
 
 
 def warn(message: str, place: str = "") -> None:
-    """Warn once, while a project is built, of code that compiles but is likely a mistake.
+    """Warn once in the build of a project of code that compiles but is likely a mistake.
 
-    ``place`` is a line of the user's code, as ``line_of`` gives it.
+    ``place`` is a line of the user's code in the form of ``line_of``.
     """
     build, line = _build.get(), f"mlaot: {place}warning: {message}"
     if build is not None and line not in build.warned:
@@ -58,7 +58,7 @@ def warn(message: str, place: str = "") -> None:
 
 
 def line_of(file: str, line: int | None) -> str:
-    """Return ``src/model.py:12: ``: the path within the project that is being built, or else the file's name."""
+    """Return ``src/model.py:12: `` with the path in the project that is being built, or the name of any other file."""
     build, path = _build.get(), Path(file)
     inside = build is not None and path.is_absolute() and path.is_relative_to(build.folder)
     return f"{path.relative_to(build.folder).as_posix() if build and inside else path.name}:{line}: "
@@ -86,7 +86,7 @@ def is_building() -> bool:
 
 @contextmanager
 def building(project: Path) -> Iterator[None]:
-    """Name lines of the user's code by paths in the project's folder, and print warnings."""
+    """In the context, name lines of the user's code by paths relative to the project's folder, and print warnings."""
     token = _build.set(BuildContext(project.resolve()))
     try:
         yield
@@ -96,7 +96,7 @@ def building(project: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write into a ``MlaotError``: a full disk, a read-only folder, a file in the way."""
+    """Turn an error of writing, such as a full disk or a read-only folder, into a ``MlaotError``."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The oracle: run a graph with the NumPy references, in float64 where asked."""
+"""The oracle: evaluate a graph with the NumPy references of its ops, optionally in float64."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def evaluate(
 ) -> dict[str, Array]:
     """Return every output and write of ``graph`` by name, for ``inputs`` by name.
 
-    With ``wide`` every floating-point value is computed in float64, whatever its type: the yardstick for errors.
-    ``dims``: named dims that no input shows.
+    With ``wide`` every floating-point value is computed in float64 whatever its type is; errors are measured against
+    these results. ``dims`` gives the named dims that no shape of an input determines.
     """
     arrays = {name: np.asarray(inputs[name]) for name in graph.inputs if name in inputs}
     for name, value in arrays.items():
@@ -40,7 +40,7 @@ def evaluate(
 
 
 def bind(body: Subgraph, dims: Mapping[str, int] = NOTHING, wide: bool = False) -> Callable[..., tuple[Array, ...]]:
-    """Return a function of arrays that evaluates a subgraph, as the references call it."""
+    """Return a function of arrays that evaluates a subgraph, which the references call."""
 
     def call(*arrays: Array) -> tuple[Array, ...]:
         results = _run(body.graph, dict(zip(body.graph.inputs, arrays, strict=True)), dims, wide)
@@ -50,9 +50,9 @@ def bind(body: Subgraph, dims: Mapping[str, int] = NOTHING, wide: bool = False) 
 
 
 def learn_dims(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping[str, int]) -> dict[str, int]:
-    """Learn the named dims from the shapes of inputs: first those that are an axis, then those in expressions of one.
+    """Find the named dims from the shapes of inputs: first dims that are an axis, then dims in expressions of one dim.
 
-    An extent that is linear in a dim n, ``zero + n * (one - zero)`` by its values at 0 and 1, gives n.
+    An expression must be linear in its dim n: with its values at 0 and 1 it is ``zero + n * (one - zero)``.
     """
     values = dict(dims)
     axes = [axis for type_, shape in shapes.values() for axis in zip(type_.shape, shape, strict=True)]
@@ -69,7 +69,7 @@ def learn_dims(shapes: Mapping[str, tuple[Type, tuple[int, ...]]], dims: Mapping
 
 
 def _seen(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
-    """Return how much of a text there is with the tokens that an entry reads, which are its one input; else nothing."""
+    """Return the length of a text after the tokens of this call, for the entry that reads texts; nothing for others."""
     inputs = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
     is_text = len(inputs) == 1 and arrays["place"].ndim == 0 and arrays[inputs[0]].ndim == 1
     return {SEEN: int(arrays["place"]) + len(arrays[inputs[0]])} if is_text else {}
@@ -100,13 +100,13 @@ def _run(graph: Graph, inputs: Mapping[str, Array], dims: Mapping[str, int], wid
 
 
 def in_order(graph: Graph) -> list[Node]:
-    """Return the nodes of a graph, each behind its arguments and the counts of its dims."""
+    """Return the nodes of a graph, each after its arguments and the counts of its dims."""
     nodes, found = graph.nodes(), counts(graph)
     return sorted(nodes, key=levels(graph, found).__getitem__) if found else nodes
 
 
 def _counted(node: Node, value: int, dims: Mapping[str, int]) -> dict[str, int]:
-    """Return the dim that a node counts; refuse more than there is room for."""
+    """Return the dim that a node counts; raise an error if it is larger than its bound."""
     (name,), most = dims_.names(node.attrs["dim"]), dims_.substitute(node.attrs["most"], dims)
     if value > most:
         raise MlaotError(f"expected {name} of at most {most}, got {value}")
@@ -121,7 +121,7 @@ def _to_dtype(value: Any, type_: Type | TupleType, wide: bool) -> Any:
 
 
 def concrete(value: Any, dims: Mapping[str, int], wide: bool = False) -> Any:
-    """Return an attribute as references expect it: dims as numbers, subgraphs as functions, float64 if ``wide``."""
+    """Convert an attribute for the references: dims to numbers, subgraphs to functions, if ``wide`` dtypes to f64."""
     if isinstance(value, dims_.Expr):
         return dims_.substitute(value, dims)
     if isinstance(value, tuple):

@@ -47,7 +47,7 @@ def weights_of(files: Files, stem: str) -> memoryview:
 
 
 def write(files: Mapping[str, str | bytes], out: Path) -> None:
-    """Write the files that changed; others keep their time stamps, so that nothing is rebuilt for them."""
+    """Write the files that changed. The others keep their time stamps, so that they cause no rebuild."""
     for name, content in files.items():
         path = out / name
         data = content.encode() if isinstance(content, str) else content

@@ -1,4 +1,4 @@
-"""The compiler, top to bottom: settings in, files out. Read this file first.
+"""The compiler from top to bottom, from settings to files. Read this file first.
 
 settings --open_model--> declaration --trace--> Traced --passes--> Module --lower--> Program --program_files--> files
 """
@@ -29,7 +29,10 @@ Use = Callable[[Program], Result]
 
 
 def generate(settings: Settings, project: Path, out: Path, *, python: bool = False) -> None:
-    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``; with ``python`` also that."""
+    """Write the C, the stubs and the CMake of every model of ``settings`` below ``out``.
+
+    With ``python`` also plain Python.
+    """
     if settings.runtime:
         write(runtime_files(settings.runtime), out / settings.runtime)
     models = [generate_module(settings, model, project, out / model.module, python=python) for model in settings.models]
@@ -40,7 +43,10 @@ def generate(settings: Settings, project: Path, out: Path, *, python: bool = Fal
 def generate_module(
     settings: Settings, model: ModelSettings, project: Path, out: Path, *, python: bool = False
 ) -> ModelSettings:
-    """Write the files of one model into ``out``; return the model with ``weights`` as they were placed."""
+    """Write the files of one model into ``out``.
+
+    Return the model's settings with the place chosen for its ``weights``.
+    """
 
     def files_of(program: Program) -> Files:
         return {**program_files(program), **(python_files(program) if python else {})}
@@ -54,7 +60,7 @@ def generate_module(
 
 
 def generate_python(settings: Settings, models: Iterable[ModelSettings], out: Path) -> None:
-    """Write models as plain Python into ``out``, each where its package has it: ``digits/nn.py``."""
+    """Write models as plain Python below ``out``, each at its path in the package: ``digits/nn.py``."""
     for model in models:
         write(compile_for(settings, model, python_files, golden=True), out.joinpath(*model.package.split(".")))
 
@@ -62,7 +68,7 @@ def generate_python(settings: Settings, models: Iterable[ModelSettings], out: Pa
 def compile_for(
     settings: Settings, model: ModelSettings, use: Use[Result], tuned: Tuned | None = None, golden: bool = False
 ) -> Result:
-    """Return ``use`` of a model's program; errors of ``use``, too, name the model's place."""
+    """Compile a model and return ``use`` of its program. Errors, also those of ``use``, name the line of the model."""
     with open_model(settings, model) as (declared, options, sample), pause_collection():
         program = compile_model(declared, model.module, options, sample=sample, tuned=tuned, golden=golden)
         with stage(PRINTING):
@@ -79,9 +85,9 @@ def compile_model(
     golden: bool = False,
     watch: passes.Watch = passes.unwatched,
 ) -> Program:
-    """Compile a declared model to its program, with the schedules ``tuned``, and golden vectors if ``golden``.
+    """Compile a declared model to its program, with the schedules ``tuned``, and with golden vectors if ``golden``.
 
-    ``watch`` is called as ``passes.run`` says.
+    For ``watch`` see ``passes.run``.
     """
     with pause_collection():
         traced = trace(model)

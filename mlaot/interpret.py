@@ -1,6 +1,6 @@
-"""Run a whole program in NumPy, as its C would run on one machine, without a compiler.
+"""Interpret a whole program in NumPy, with the results of its C on one machine, without a compiler.
 
-Parallel loops run part by part, the last part first, each in memory of its own if it needs any.
+A parallel loop runs part by part, the last part first. Each part has its own memory if it needs any.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass
 class Instance:
-    """The memory of a module: its ``state``, as it begins, and its ``constants``, both in bytes."""
+    """The memory of a module: its ``state``, initially the initial state, and its ``constants``, both as bytes."""
 
     state: Memory
     constants: Memory
 
     def slot(self, slot: Slot, *, gradient: bool = False) -> Memory:
-        """Return the elements of a slot in place, or those of its gradient; bfloat16 as bits."""
+        """Return a view of the elements of a slot or of its gradient; bfloat16 as bits."""
         assert not gradient or slot.kind == "parameter", f"{slot.name} has no gradient"
         dtype = CALLER_DTYPES[slot.dtype]
         flat = self.state[slot.gradient_offset if gradient else slot.offset :]
@@ -75,7 +75,7 @@ def value_of(extent: str | int, values: Mapping[str, int]) -> int:
 
 
 def named_values(dims: Mapping[str, int]) -> dict[str, int]:
-    """Return the values of dims, under their own names and those that C has for them."""
+    """Return the values of dims by their own names and by their names in C."""
     return {**dims, **{dim_name(name): value for name, value in dims.items()}}
 
 
@@ -88,7 +88,7 @@ def call_arrays(
 
 
 def aligned(content: bytes | bytearray | Memory) -> Memory:
-    """Copy bytes to where C expects the state, constants and workspaces: a boundary of cache lines."""
+    """Copy bytes to a boundary of cache lines, where C expects the state, constants and workspaces."""
     storage = np.zeros(len(content) + LINE, np.uint8)
     start = -storage.ctypes.data % LINE
     memory = storage[start : start + len(content)]
@@ -97,13 +97,16 @@ def aligned(content: bytes | bytearray | Memory) -> Memory:
 
 
 def output_shapes(entry: Entry, values: Mapping[str, int]) -> Iterator[tuple[Port, list[int]]]:
-    """Yield the outputs with the shapes of their memory: flat and with room for the most where that is counted."""
+    """Yield the outputs with the shapes of their memory.
+
+    Outputs of counted shapes are flat, with room for the largest.
+    """
     for port in entry.outputs:
         yield port, [value_of(extent, values) for extent in ((port.room,) if port.room else port.shape)]
 
 
 def settle(entry: Entry, outputs: Sequence[Memory], values: Mapping[str, int]) -> dict[str, Memory]:
-    """Return the outputs of a call by name, in the shapes that it has counted; refuse more than there is room for."""
+    """Return the outputs of a call by name, in their counted shapes; raise an error if a count exceeds the room."""
     found, values = dict(zip((port.name for port in entry.outputs), outputs, strict=True)), dict(values)
     for count, port in zip(entry.counts, entry.outputs[len(entry.results) :], strict=False):
         values[count.dim], most = int(found[port.name]), value_of(count.most, values)
@@ -137,7 +140,7 @@ class Interpreter:
             self.entries[name] = [self.compile_entry(part) for part in parts]
 
     def run(self, entry: str, pointers: Sequence[Memory], dims: Mapping[str, int]) -> None:
-        """Run an entry on the memory behind its pointers: inputs, outputs, state, constants, workspace."""
+        """Run an entry on the memory that its pointers address: inputs, outputs, state, constants, workspace."""
         for part in self.entries[entry]:
             with np.errstate(all="ignore"):
                 part({"p": list(pointers), "@dim": np.array([dims.get(d, 0) for d in self.dims], np.int64)})
@@ -145,7 +148,10 @@ class Interpreter:
     def call(
         self, name: str, inputs: Mapping[str, Any], dims: Mapping[str, int], instance: Instance
     ) -> dict[str, Memory]:
-        """Return the outputs of an entry by name, for inputs by name; bfloat16 as bits. The state changes in place."""
+        """Return the outputs of an entry by name, for inputs by name, with bfloat16 as bits.
+
+        The state changes in place.
+        """
         entry = self.ports[name]
         values = named_values(dims)
         arrays, outputs = call_arrays(entry, inputs, values)
@@ -179,7 +185,7 @@ class Interpreter:
 
 
 class _Entry(Compiler):
-    """Compile the statements that only entries have: pointers to arrays, and calls."""
+    """A compiler of the statements that only entries have: pointers to arrays, and calls."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         super().__init__(function.nest, FUNCTIONS)
@@ -208,7 +214,7 @@ class _Entry(Compiler):
         return run
 
     def numbers(self, s: RunRounds | RunRange) -> Callable[[Names], Any]:
-        """Return what gives the numbers that the function of a range gets."""
+        """Return a function that computes the arguments of a range's function."""
         dims = [self.expression(d) for d in s.dims]
         return lambda names: np.array([d(names) for d in dims], np.int64) if dims else names["@dim"]
 
@@ -239,7 +245,7 @@ class _Entry(Compiler):
 
 
 def _in_parts(kernel: RunKernel, function: Function, shares: Shares) -> RunKernel:
-    """Return a kernel whose loop is cut into parts as small as threads may get."""
+    """Return a kernel whose parallel loop is split into the smallest parts that a thread may get."""
     extent, step = polynomial(shares.loop.extent), shares.loop.step
 
     def run(arrays: Sequence[Memory], numbers: Sequence[int]) -> None:

@@ -17,8 +17,8 @@ from types import FrameType
 def isolate() -> Iterator[None]:
     """Run a user's code, then restore what the compiler depends on.
 
-    That is: the built-in functions, loaded modules, where modules are found, the recursion limit, the current folder,
-    and the standard streams. Additions of the user's code stay.
+    These are the built-in functions, loaded modules, the search path of modules, the recursion limit, the current
+    folder, and the standard streams. Additions of the user's code are kept.
     """
     builtins_before, modules, modules_before = dict(builtins.__dict__), sys.modules, dict(sys.modules)
     path, paths_before, finders, finder_list = sys.path, list(sys.path), sys.meta_path, list(sys.meta_path)
@@ -42,7 +42,7 @@ def isolate() -> Iterator[None]:
 
 
 def current_folder() -> str:
-    """Return the current folder; nothing if it was deleted."""
+    """Return the current folder, or None if it was deleted."""
     with suppress(OSError):
         return os.getcwd()
     return ""
@@ -70,7 +70,7 @@ def restore(name: str, stream: object, copy: int | None, number: int) -> None:
 
 @contextmanager
 def watch_interrupts() -> Iterator[list[int]]:
-    """Yield a list that gets an element at Ctrl-C: a model can raise ``KeyboardInterrupt``, too."""
+    """Yield a list that gets an element at Ctrl-C, which tells it from a ``KeyboardInterrupt`` of the model's code."""
     pressed: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -90,7 +90,7 @@ def watch_interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Keep the garbage collector from walking a hundred thousand live nodes again and again."""
+    """In the context, keep the garbage collector from traversing a hundred thousand live nodes repeatedly."""
     was_on = gc.isenabled()
     gc.disable()
     try:

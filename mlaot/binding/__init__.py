@@ -1,1 +1,1 @@
-"""Programs to Python modules and C libraries: the table of a module, its stub and its headers."""
+"""The interface of compiled programs: tables, stubs and headers of Python modules and C libraries."""

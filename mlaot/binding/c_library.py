@@ -1,9 +1,10 @@
-"""Program to a C library: a public header, and the C between that and the kernels.
+"""The C library of a module: a public header, and the C between the header and the kernels.
 
     size_t digits_nn_forward_workspace(int64_t batch);
     int digits_nn_forward(const digits_nn *model, int64_t batch, const float *x, float *out, void *workspace);
 
-An entry's named dims become parameters; a call checks what Python's would, and takes memory of the caller's only.
+The named dims of an entry become parameters. A call makes the same checks as a call from Python, and uses only memory
+that the caller provides.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from mlaot.schedule.machine import whole_lines
 
 @dataclass(frozen=True)
 class Array:
-    """A port as a parameter: its ``name`` in C; a single number that goes in is no pointer."""
+    """A port as a parameter with its ``name`` in C. An input that is a single number is passed by value."""
 
     port: Port
     name: str
@@ -39,12 +40,12 @@ class Array:
 
     @property
     def ctype(self) -> str:
-        """The type of its elements."""
+        """The C type of the elements."""
         return c_type(self.port.dtype)
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an element."""
+        """The size of an element in bytes."""
         return DTYPES[self.port.dtype].itemsize
 
     @property
@@ -61,12 +62,15 @@ class Array:
 
     @property
     def pointer(self) -> str:
-        """Where its elements are, as kernels take it."""
+        """The C expression of the pointer that kernels get."""
         return f"(char *){'&' * self.is_number}{self.name}"
 
 
 def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str, str | bytes]:
-    """The files of the C library of a module, by name; ``shared`` is what the templates of its parts need."""
+    """Return the files of a module's C library by name.
+
+    ``shared`` holds the names that the templates of its parts need.
+    """
     prefix, top = module.prefix, module.name.partition(".")[0]
     assert prefix != module.stem, f"bug in mlaot: {module.name} is in no package"
     if counted := [count.dim for entry in module.entries for count in entry.counts]:
@@ -105,14 +109,14 @@ def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str,
 
 
 def library_functions(module: ExtensionModule) -> list[dict[str, Any]]:
-    """The entries that C calls. Those that only serve functions of the Python module's are not among them."""
+    """Describe the entries that C can call: all but those that only functions of the Python module use."""
     hidden = {*HIDDEN, *(("update",) if any(entry.name == "accumulate" for entry in module.entries) else ())}
     extents = Extents(module)
     return [library_function(module, extents, entry) for entry in module.entries if entry.name not in hidden]
 
 
 def library_function(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, Any]:
-    """An entry for the templates."""
+    """Describe an entry for the templates."""
     assert not entry.split, f"bug in mlaot: the entry {entry.name} runs in two halves"
     solved = {name for port in entry.inputs for extent in expressions(port.shape) for name in names(extent)}
     dims = {name: dim_name(name) for name in extents.dims if name in solved}
@@ -171,7 +175,7 @@ def library_function(module: ExtensionModule, extents: Extents, entry: Entry) ->
 
 
 def text_place(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
-    """Where the entry that reads texts finds its place in one, and what it must hold of that; else nothing."""
+    """Describe how the entry that reads texts keeps its position in a text; nothing for other entries."""
     if module.generation is None or entry.name != module.generation.entry:
         return {}
     return {
@@ -183,19 +187,19 @@ def text_place(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[
 
 
 def words_of(template: str) -> set[str]:
-    """The names in the C of a template."""
+    """Return the identifiers in the C of a template."""
     text = re.sub(r"@\{.*?\}@|@%.*?%@|//.*|\"[^\"\n]*\"", " ", template_text(template))
     return set(re.findall(r"\b[A-Za-z]\w*", text))
 
 
 def kernel_number(module: ExtensionModule, entry: Entry) -> int:
-    """The place of an entry's kernel in the tables."""
+    """Return the index of an entry's kernel in the tables."""
     before = module.entries[: module.entries.index(entry)]
     return sum(2 if other.split else 1 for other in before)
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """A parameter's name that neither C, C++, a dim nor another parameter has."""
+    """Return a name for a parameter that is no word of C or C++, and that no dim and no other parameter has."""
     free = array_name(name)
     while free in taken:
         free += "_"
@@ -204,18 +208,18 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def comment(text: str) -> list[str]:
-    """Text as the lines of a ``//`` comment, which a backslash at the end would continue."""
+    """Format text as lines of a ``//`` comment, without a backslash at the end, which would continue the comment."""
     return [line.rstrip("\\ ") for line in text.splitlines()]
 
 
 def in_places(entry: Entry) -> Entry:
-    """An entry whose strings are the places that they are in C, and whose texts are rows of terms."""
+    """Replace the strings of an entry by their indices, and its texts by rows of terms, as C has them."""
     inputs = tuple(replace(port, strings=(), vectorizers=(), rows=None, made=None) for port in entry.inputs)
     return replace(entry, inputs=inputs, outputs=tuple(replace(port, strings=(), then=None) for port in entry.outputs))
 
 
 def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) -> list[str]:
-    """What a call must keep to, besides shapes; and what a parameter is called that cannot have its own name."""
+    """Describe the preconditions of a call besides shapes, and the parameters that had to be renamed."""
     rename_dims = [(array.port.name, array.name) for array in arrays] + list(dims.items())
     return [
         *(f"{dims[name]}: at least {n}." for name, n in least.items() if n > 0),
@@ -229,26 +233,26 @@ def notes(arrays: Iterable[Array], dims: dict[str, str], least: dict[str, int]) 
 
 
 def unknown(port: Port) -> str:
-    """Where strings are that a model does not know."""
+    """Describe the indices that stand for strings that a model does not know."""
     return (
         f"from {len(port.strings)} on for unknown ones" if port.further else f"{len(port.strings)} for an unknown one"
     )
 
 
 def array_fits(array: Array) -> str:
-    """The C expression that says whether an array is not too large."""
+    """Return the C expression that says whether an array is not too large."""
     shape = array.port.shape
     return f"array_fits({array.itemsize}, {len(shape)}, (const int128[]){{{', '.join(map(c_expression, shape))}}})"
 
 
 def factor(extent: Dim | str) -> str:
-    """An extent as a factor in C."""
+    """Format an extent as a factor in C."""
     text = c_expression(extent)
     return f"({text})" if " " in text else text
 
 
 def searched(module: ExtensionModule, array: Array, range_: IndexRange) -> dict[str, Any]:
-    """How the C library looks at the elements of an input that are indices: where they lie, what is in range."""
+    """Describe the elements of an input that are indices, for the range check in C: their places and their range."""
     dtype, shape = DTYPES[array.port.dtype], array.port.shape
     if dtype.name == "f16":
         where = f"{module.name}: an input of float16 numbers is made of indices"
@@ -275,7 +279,7 @@ def searched(module: ExtensionModule, array: Array, range_: IndexRange) -> dict[
 
 
 def check_names(module: ExtensionModule, functions: list[dict[str, Any]]) -> None:
-    """No two functions of the library may have one name."""
+    """Check that no two functions of the library have the same name."""
     symbols = [f"{module.prefix}_{name}" for name in ("select", "isa", "message", "state_init", "share", "share_apart")]
     for function in functions:
         symbols += [str(function["name"]), f"{function['name']}_workspace"]

@@ -1,9 +1,10 @@
-"""Extents: how a call learns the dims from the shapes of its inputs, and what it must check of them.
+"""Extents: how a call finds the dims from the shapes of its inputs, and what it checks of them.
 
-A shape in the C tables holds ints, and ``-1 - i`` for extent number ``i``: first the named dims, then the expressions
-of them. A call takes named dims from axes that are nothing else, then solves the expressions that are left::
+A shape in the C tables holds ints, and ``-1 - i`` for extent number ``i``. The named dims are numbered first, then the
+expressions of dims. A call reads a named dim from an axis whose extent is that dim alone, and then solves the other
+extents::
 
-    x: [n], y: [2 * n + 1]      n from x; y is held against 2 * n + 1
+x: [n], y: [2 * n + 1] n from x; y is checked against 2 * n + 1
     y: [2 * n + 1, n * m]       n from the first axis, then m from the second
 """
 
@@ -25,7 +26,7 @@ LONGEST_ROW = 1 << 20  # of tokens
 
 @dataclass(frozen=True)
 class Solve:
-    """A step of learning the dims: ``axis`` of ``input`` gives ``dim``, or is only checked where that is -1."""
+    """A step of finding the dims: ``axis`` of ``input`` gives ``dim``, or is only checked if ``dim`` is -1."""
 
     input: int
     axis: int
@@ -35,14 +36,14 @@ class Solve:
 
 @dataclass(frozen=True)
 class Bound:
-    """An extent that must be ``least`` or more."""
+    """An extent that must be at least ``least``."""
 
     extent: int
     least: int
 
 
 class Extents:
-    """The extents of a module by number. ``batch`` is always among the dims: a call may leave that axis out."""
+    """The extents of a module by number. ``batch`` is always among the dims, as a call may omit that axis."""
 
     def __init__(self, module: ExtensionModule) -> None:
         self.dims = module.dims if "batch" in module.dims else (*module.dims, "batch")
@@ -59,12 +60,12 @@ class Extents:
         self.degrees = [max(1, *(degree(e, name) for e in used)) for name in self.dims]
 
     def number(self, extent: int | str) -> int:
-        """How a shape writes an extent."""
+        """Return the number that stands for an extent in a shape."""
         value = parse(extent)
         return value if isinstance(value, int) else -1 - self.all.index(value)
 
     def solves(self, entry: Entry) -> list[Solve]:
-        """The steps that give each dim of the inputs a value and check the rest."""
+        """Return the steps that find the value of each dim from the inputs and check all other axes."""
         axes = [(i, d, parse(e)) for i, port in enumerate(entry.inputs) for d, e in enumerate(port.shape)]
         solved_names = {name for _, _, e in axes if is_name(e) for name in names(e)}
         pending = [axis for axis in axes if names(axis[2]) and not is_name(axis[2])]
@@ -82,7 +83,10 @@ class Extents:
         return steps
 
     def bounds(self, entry: Entry) -> list[Bound]:
-        """What a call must check of the dims once they are known; of a single dim the smallest that works."""
+        """Return the bounds that a call checks once the dims are known.
+
+        For an extent of a single dim it is the smallest value of the dim.
+        """
         least: dict[str, int] = {}
         if entry.name in MEANS:
             least = {name: 1 for port in entry.inputs for e in expressions(port.shape) for name in names(e)}
@@ -105,27 +109,27 @@ class Extents:
 
 
 def rooms(entry: Entry) -> Shape:
-    """The most elements of each output whose shape is counted."""
+    """Return the largest number of elements of each output that has a counted length."""
     return tuple(port.room for port in entry.results if port.room)
 
 
 def expressions(shape: Shape) -> list[Expr]:
-    """The extents of a shape that are no plain ints."""
+    """Return the extents of a shape that are not ints."""
     return [e for e in map(parse, shape) if isinstance(e, Expr)]
 
 
 def written(range_: IndexRange) -> Shape:
-    """The extents that a table has of a range."""
+    """Return the extents of a range as a table has them."""
     return (str(range_.size), *[str(n) for span in range_.box if span is not None for n in span[:2]])
 
 
 def is_name(extent: Dim) -> bool:
-    """Whether an extent is a named dim and nothing else."""
+    """Tell whether an extent is a single named dim."""
     return isinstance(extent, Expr) and len(names(extent)) == 1 and extent == dim(*names(extent))
 
 
 def is_solvable(extent: Dim, solved_names: set[str]) -> bool:
-    """Whether at most one dim is unknown, and the extent is linear in it."""
+    """Tell whether at most one dim is unknown, and the extent is linear in it."""
     unknown = names(extent) - solved_names
     if not unknown:
         return True
@@ -136,7 +140,7 @@ def is_solvable(extent: Dim, solved_names: set[str]) -> bool:
 
 
 def unsolvable(entry: Entry, i: int, axis: int, extent: Dim, solved_names: set[str]) -> MlaotError:
-    """What to tell of an extent that leaves its dims open."""
+    """Return the error message for an extent that does not determine its dims."""
     missing = ", ".join(sorted(names(extent) - solved_names))
     return MlaotError(
         f"{entry.name}: expected inputs whose shapes give {missing}, got {shown(extent)} as axis {axis} of "
@@ -145,7 +149,7 @@ def unsolvable(entry: Entry, i: int, axis: int, extent: Dim, solved_names: set[s
 
 
 def degree(extent: Dim, name: str) -> int:
-    """The highest power of a dim in an extent."""
+    """Return the highest power of a dim in an extent."""
     if isinstance(extent, int):
         return 0
     powers = [[atom_degree(atom, name) for atom in monomial] for monomial, _ in extent.terms]
@@ -153,17 +157,17 @@ def degree(extent: Dim, name: str) -> int:
 
 
 def atom_degree(atom: str | Quotient, name: str) -> int:
-    """The highest power of a dim in one factor."""
+    """Return the highest power of a dim in one factor."""
     return degree(atom.top, name) if isinstance(atom, Quotient) else int(atom == name)
 
 
 def grows(extent: Expr) -> bool:
-    """Whether an extent of one dim never falls as the dim grows."""
+    """Tell whether an extent of one dim never falls as the dim grows."""
     return all(coefficient > 0 for monomial, coefficient in extent.terms if monomial)
 
 
 def smallest(extent: Expr, name: str) -> int:
-    """The smallest value of a dim that does not make a growing extent negative."""
+    """Return the smallest value of a dim that does not make a growing extent negative."""
     high = 1
     while substitute(extent, {name: high}) < 0:
         high *= 2
@@ -175,7 +179,7 @@ def smallest(extent: Expr, name: str) -> int:
 
 
 def longest_row(entry: Entry, port: Port) -> int:
-    """The most tokens that a row of an input may have for an entry's extents not to be negative; 0: no matter."""
+    """Return the most tokens that a row may have without making an extent negative; 0 if there is no limit."""
     name = str(port.shape[-1])
     falling = [e for e in expressions(entry.extents) if names(e) == {name} and substitute(e, {name: LONGEST_ROW}) < 0]
     low, high = 0, LONGEST_ROW if falling else 0
@@ -187,7 +191,7 @@ def longest_row(entry: Entry, port: Port) -> int:
 
 
 def shown(extent: int | str | Dim) -> str:
-    """An extent as Python would write it: ``2 * n + 1``, ``(n + 1) // 2 - m``."""
+    """Format an extent as Python writes it: ``2 * n + 1``, ``(n + 1) // 2 - m``."""
     value = parse(extent) if isinstance(extent, str) else extent
     if isinstance(value, int):
         return str(value)
@@ -202,7 +206,7 @@ def shown(extent: int | str | Dim) -> str:
 
 
 def shown_atom(atom: str | Quotient, alone: bool) -> str:
-    """A factor of a product, in parentheses where it is a quotient beside others."""
+    """Format a factor of a product, with parentheses if it is a quotient and not the only factor."""
     if isinstance(atom, str):
         return atom
     top = shown(atom.top) if is_name(atom.top) else f"({shown(atom.top)})"

@@ -1,13 +1,13 @@
-"""The function ``fit``, an entry over whole data sets: ``train_step`` on one batch of the examples after the other.
+"""The function ``fit``, which runs ``train_step`` on one batch of a data set after another.
 
     train_step: x [batch, 3], label [batch], lr    =>    fit: x [examples, 3], label [examples], lr
 
-The examples lie along the first axis ``batch``. A model without such an axis has them along the only named one that an
-input begins with, or along the fixed one that all its inputs begin with: a batch is exactly so large then. Inputs that
-begin otherwise go into every step as they are.
+The examples lie along the first axis ``batch``. In a model without such an axis they lie along the only named axis that
+an input begins with. Otherwise they lie along a fixed axis that all inputs begin with, whose size is then the size of a
+batch. Every step gets all other inputs unchanged.
 
-One example after the other goes in blocks where there is an entry ``fit_step``: ``fit_begin`` on a block of examples,
-``fit_step`` on each of them, ``fit_end`` on all again (passes/training/delayed_updates.py).
+If there is an entry ``fit_step``, training on one example at a time works in blocks: ``fit_begin`` on a block of
+examples, ``fit_step`` on each of them, and ``fit_end`` on the block (passes/training/delayed_updates.py).
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ OPTIONS = ("batch", "epochs", "shuffle", "seed", "progress", "callback")
 
 @dataclass(frozen=True)
 class Fit:
-    """The entry ``fit`` of a module, the extent of ``train_step`` that a batch has, and the dim ``examples``.
+    """The entry ``fit`` of a module, the extent ``rows`` of ``train_step`` that a batch has, and the dim ``examples``.
 
-    Where no batches can be formed, ``refusal`` says why. With blocks: how many examples a ``block`` has; the bytes
-    of one example's ``ahead`` and ``like``, by weight that is updated late; and which inputs of ``train_step`` the
-    entries read: ``block_inputs`` those on the whole block, ``step_inputs`` the one on an example.
+    If no batches can be formed, ``refusal`` says why. The other fields are for blocks. ``block`` is the number of
+    examples of a block. ``ahead`` and ``like`` are the sizes in bytes of one example's factors, for each weight that is
+    updated late. ``block_inputs`` are the inputs of ``train_step`` that the entries on a whole block read, and
+    ``step_inputs`` those that the entry on one example reads.
     """
 
     entry: Entry
@@ -53,13 +54,13 @@ class Fit:
         return self.rows if isinstance(self.rows, int) else BATCH
 
     def added_to(self, module: ExtensionModule) -> ExtensionModule:
-        """The module with ``fit`` among its entries."""
+        """Return the module with ``fit`` among its entries."""
         dims, entries = (*module.dims, self.examples), (*module.entries, self.entry)
         return module if self.refusal else replace(module, dims=dims, entries=entries)
 
 
 def make_fit(module: ExtensionModule) -> Fit | None:
-    """What ``fit`` is in a module that has ``train_step``."""
+    """Return the entry ``fit`` of a module, or None if it has no ``train_step``."""
     steps = [entry for entry in module.entries if entry.name == "train_step"]
     if not steps:
         return None
@@ -96,7 +97,7 @@ def make_fit(module: ExtensionModule) -> Fit | None:
 
 
 def rows_of(step: Entry) -> tuple[int | str, str]:
-    """The extent of the axis that the examples lie along, and why there are no batches, if so."""
+    """Return the extent of the axis of the examples, and if no batches can be formed, the reason."""
     arrays = [port for port in step.inputs if port.shape]
     first = {port.shape[0] for port in arrays}
     named = sorted(e for e in first if isinstance(e, str) and e.isidentifier())
@@ -118,12 +119,12 @@ def rows_of(step: Entry) -> tuple[int | str, str]:
 
 
 def shape_text(port: Port) -> str:
-    """``x[batch, 784]``"""
+    """Return ``x[batch, 784]``"""
     return f"{port.name}[{', '.join(map(shown, port.shape))}]"
 
 
 def with_examples(port: Port, rows: int | str, examples: str) -> Port:
-    """An input of ``fit``; where a part of each batch is made of indices, all examples are held against their range."""
+    """Return an input of ``fit``. If a part of each batch holds indices, the range is checked on all examples."""
     if port.shape[:1] != (rows,):
         return port
     ranges = tuple(replace(range_, box=range_.box and (None, *range_.box[1:])) for range_ in port.ranges)

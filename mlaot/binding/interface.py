@@ -1,7 +1,7 @@
-"""Program to the extension module: everything of a compiled model but its kernels.
+"""The extension module of a program: all files of a compiled model except its kernels.
 
-``render_interface`` gives the files that Python sees: the module's C, its header, the stable-ABI header, the typed stub
-and the weights. The templates walk tables; this file prepares the tables.
+``render_interface`` returns the module's C, its header, the stable-ABI header, the typed stub and the weights. The
+templates walk tables, which this file prepares.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of the module and of Model: its type in the stub, and its docstring."""
+    """An attribute of the module and of ``Model``, with its type in the stub and its docstring."""
 
     name: str
     type: str
@@ -105,9 +105,10 @@ BUFFERS = (
 
 
 def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[str, str | bytes]:
-    """The files of a module but for its kernels, by name; with those of a library for C where its options say so.
+    """Return the files of a module except its kernels, by name. Its options may add the files of a C library.
 
-    The C is ``complete`` unless a caller has the runtime's files where the compiler finds them: it includes them then.
+    With ``complete`` the C contains the runtime. Otherwise it includes the runtime's files, which the compiler must
+    find.
     """
     check(module)
     stem, fit, weights = module.stem, make_fit(module), placed_weights(module)
@@ -156,12 +157,12 @@ def render_interface(module: ExtensionModule, *, complete: bool = True) -> dict[
 
 
 def alone(module: ExtensionModule) -> ExtensionModule:
-    """The module as C calls it, whose library shares nothing."""
+    """Return the module for its C library, which does not share a runtime."""
     return replace(module, options=replace(module.options, runtime=""))
 
 
 def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:
-    """What the module and Model have besides functions."""
+    """Return the attributes of the module and of ``Model`` that are not functions."""
     return (
         *(PARAMETERS if of_kind(module, "parameter") else ()),
         *(TRAINED if has_gradients(module) else ()),
@@ -173,7 +174,7 @@ def attributes(module: ExtensionModule) -> tuple[Attribute, ...]:
 
 
 def check(module: ExtensionModule) -> None:
-    """Refuse what the user can mend; assert what lowering promised."""
+    """Raise ``MlaotError`` for what the user can mend, and assert what lowering guarantees."""
     for entry in module.entries:
         check_entry(module, entry)
     name, count = Counter(kernel_names(module)).most_common(1)[0]
@@ -187,7 +188,7 @@ def check(module: ExtensionModule) -> None:
 
 
 def check_entry(module: ExtensionModule, entry: Entry) -> None:
-    """An entry's name and ports."""
+    """Check the name and the ports of an entry."""
     name = entry.name
     if name in RESERVED:
         raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: every module has that already")
@@ -208,7 +209,7 @@ def check_entry(module: ExtensionModule, entry: Entry) -> None:
 
 
 def check_state(module: ExtensionModule) -> None:
-    """The layout of the state: parameters, the other slots, gradients."""
+    """Check the layout of the state: parameters, the other slots, gradients."""
     assert len(module.initial) <= module.state_bytes, "bug in mlaot: the start of the state is longer than the state"
     names = Counter(state_name(slot) for slot in module.slots)
     assert max(names.values()) == 1, f"bug in mlaot: several slots are called {names.most_common(1)[0][0]}"

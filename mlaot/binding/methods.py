@@ -24,11 +24,12 @@ NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
 
 @dataclass(frozen=True)
 class Method:
-    """A function of the module and of Model.
+    """A function of the module and of ``Model``.
 
-    ``signature``: what follows its object. ``convention``: how it is called, ``FAST``, ``NAMED``, ``ONE`` or ``NONE``
-    in templates/runtime/types.h. A method ``is_entry`` where it calls the entry of its name. Unless ``in_module`` the
-    module has a function of this name that does not do the same for the instance behind its functions.
+    ``signature`` lists the parameters after the object. ``convention`` is the calling convention: ``FAST``, ``NAMED``,
+    ``ONE`` or ``NONE`` in templates/runtime/types.h. ``is_entry`` is true if the method calls the entry of its name.
+    ``in_module`` is false if the function of this name in the module does something else than call the method of the
+    module's own instance.
     """
 
     name: str
@@ -54,7 +55,10 @@ PROFILE = Method(
 
 
 def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Method]:
-    """The functions of the module, which are also the methods of Model; ``scalars``: of a model of scalars."""
+    """Return the functions of the module, which are also the methods of ``Model``.
+
+    ``scalars`` is true for scalar models.
+    """
     verbs = any(entry.name == "accumulate" for entry in module.entries)
     functions = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
     if fit is not None:
@@ -87,25 +91,28 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
 
 
 def kinds_text(module: ExtensionModule) -> str:
-    """``the parameters, the buffers and the optimizer's state``"""
+    """Return ``the parameters, the buffers and the optimizer's state``"""
     present = {slot.kind for slot in in_file(module)}
     *first, last = [text for kind, text in KINDS.items() if kind in present]
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def gives_numbers(entry: Entry) -> bool:
-    """Whether results without axes come as Python numbers: the losses, and those of the user's own entries."""
+    """Tell whether an entry returns results without axes as Python numbers.
+
+    Losses do so, and the user's own entries.
+    """
     return entry.name not in ("forward", "accumulate", "update", INTERMEDIATES)
 
 
 def is_scalar(entry: Entry) -> bool:
-    """Whether an entry returns a Python number and nothing else."""
+    """Tell whether an entry returns a single Python number."""
     is_number = [port.shape for port in entry.results] == [()] and not entry.results[0].is_text
     return gives_numbers(entry) and not entry.named and is_number
 
 
 def entry_method(entry: Entry, verbs: bool) -> Method:
-    """The method of an entry; forward and loss also work on what set_input() stored."""
+    """Return the method of an entry. ``forward`` and ``loss`` may also be called without inputs after ``set_input``."""
     held = verbs and entry.name in ("forward", "loss")
     takes_out = bool(entry.results) and not is_scalar(entry)
     ports = ", ".join(plain_port(port) for port in entry.asked)
@@ -134,7 +141,7 @@ def entry_method(entry: Entry, verbs: bool) -> Method:
 
 
 def entry_types(entry: Entry) -> str:
-    """``x: float32[batch, 784] -> y: float32[batch, 10]``"""
+    """Return ``x: float32[batch, 784] -> y: float32[batch, 10]``"""
     inputs, outputs = (
         ", ".join(f"{port.name}: {port_text(port)}" for port in ports) for ports in (entry.asked, entry.results)
     )
@@ -142,7 +149,7 @@ def entry_types(entry: Entry) -> str:
 
 
 def range_lines(port: Port) -> list[str]:
-    """``label: values from 0 to 9``, of a part of an input ``x[:, 0]: values from 0 to 11``."""
+    """Return ``label: values from 0 to 9``, or for a part of an input ``x[:, 0]: values from 0 to 11``."""
     lines = [f"{port.name}: dates, or their numbers as {port.dates} has them"] if port.dates else []
     for range_ in () if port.strings else port.ranges:
         spans = ", ".join(map(span_text, range_.box))
@@ -154,7 +161,7 @@ def range_lines(port: Port) -> list[str]:
 
 
 def span_text(span: Span | None) -> str:
-    """A part of an axis as an index of Python's."""
+    """Format a part of an axis as an index of Python."""
     if span is None:
         return ":"
     start, count, step = span
@@ -164,12 +171,12 @@ def span_text(span: Span | None) -> str:
 
 
 def dtype_text(dtype: str) -> str:
-    """A dtype as the user calls it: ``float32``."""
+    """Return the user's name of a dtype: ``float32``."""
     return "bfloat16" if dtype == "bf16" else DTYPES[dtype].numpy
 
 
 def port_text(port: Port) -> str:
-    """``float32[batch, 784]``, or ``str[batch]``."""
+    """Return ``float32[batch, 784]``, or ``str[batch]``."""
     if port.map:
         return f"dict[{'str' if port.strings else dtype_text(port.dtype)}, {dtype_text(port.map)}]"
     text = type_text(port.dtype, port.seen)
@@ -177,18 +184,18 @@ def port_text(port: Port) -> str:
 
 
 def type_text(dtype: str, shape: Shape) -> str:
-    """``float32[batch, 784]``"""
+    """Return ``float32[batch, 784]``"""
     extents = ", ".join(map(shown, shape))
     return dtype_text(dtype) + (f"[{extents}]" if shape else "")
 
 
 def plain_port(port: Port) -> str:
-    """A parameter of the text signature."""
+    """Return a parameter of the text signature."""
     return port.name if port.default is None else f"{port.name}={float(port.default)!r}"
 
 
 def typed_port(port: Port) -> str:
-    """A parameter of the stub."""
+    """Return a parameter of the stub."""
     if port.map:
         return f"{port.name}: dict[{'str | bytes' if port.strings else 'int'}, Any]"
     if port.strings or port.takes_texts:
@@ -201,7 +208,7 @@ def typed_port(port: Port) -> str:
 
 
 def result_type(entry: Entry) -> str:
-    """What an entry returns, in the stub."""
+    """Return the type of an entry's result in the stub."""
     types = [port_type(port, entry) for port in entry.results]
     if entry.named:
         return f"dict[str, {' | '.join(dict.fromkeys(types))}]"
@@ -209,19 +216,19 @@ def result_type(entry: Entry) -> str:
 
 
 def port_type(port: Port, entry: Entry) -> str:
-    """What an entry returns of one output, in the stub."""
+    """Return the type of one output in the stub."""
     if port.is_text:
         return "list[" * len(port.seen) + "str" + "]" * len(port.seen)
     return "Array" if port.shape or not gives_numbers(entry) else number_type(port)
 
 
 def number_type(port: Port) -> str:
-    """The Python number that a result without axes is."""
+    """Return the Python type of a result without axes."""
     return NUMBERS[DTYPES[port.dtype].kind]
 
 
 def verb_methods(accumulate: Entry) -> list[Method]:
-    """set_input() and backward(); forward() and loss() are found among the entries."""
+    """Return ``set_input()`` and ``backward()``. ``forward()`` and ``loss()`` are among the entries."""
     names = ", ".join(port.name for port in accumulate.inputs)
     typed = ", ".join(typed_port(port) for port in accumulate.inputs)
     return [
@@ -237,7 +244,7 @@ def verb_methods(accumulate: Entry) -> list[Method]:
 
 
 def fit_method(fit: Fit) -> Method:
-    """The method ``fit``."""
+    """Return the method ``fit``."""
     ports = ", ".join(plain_port(port) for port in fit.entry.inputs)
     typed = ", ".join(typed_port(port) for port in fit.entry.inputs)
     batch = fit.batch
@@ -259,7 +266,7 @@ def fit_method(fit: Fit) -> Method:
 
 
 def session_methods() -> list[Method]:
-    """What a session of onnxruntime has, for programs that used one."""
+    """Return the methods of an onnxruntime session, for programs that used one."""
     run = Method(
         "run",
         ", /, output_names, input_feed, run_options=None",
@@ -289,7 +296,7 @@ def session_methods() -> list[Method]:
 
 
 def text_methods(generation: Generation) -> list[Method]:
-    """What a module has that generates texts; ``generate`` of the module itself begins a text of its own."""
+    """Return the methods of a module that generates texts. ``generate`` of the module itself begins a new text."""
     prompt, piece, stop = ("str | Sequence[int]", "str", "str | Sequence[str]")
     if not generation.tokenizer:
         prompt, piece, stop = ("Sequence[int]", "int", "int | Sequence[int]")
@@ -341,35 +348,35 @@ def text_methods(generation: Generation) -> list[Method]:
 
 
 def no_argument_method(name: str, doc: str) -> Method:
-    """A method without arguments."""
+    """Return a method without arguments."""
     return Method(name, ", /", doc, (f"def {name}() -> None: ...",), "NONE")
 
 
 def one_argument_method(name: str, argument: str, result: str, doc: str) -> Method:
-    """A method with one positional argument."""
+    """Return a method with one positional argument."""
     return Method(name, f", {argument.partition(':')[0]}, /", doc, (f"def {name}({argument}, /) -> {result}: ...",))
 
 
 def module_doc(module: ExtensionModule) -> str:
-    """The docstring of the module."""
+    """Return the docstring of the module."""
     return c_text(f"{module.name}: a model compiled by mlaot.")
 
 
 def model_doc(module: ExtensionModule) -> str:
-    """The docstring of Model."""
+    """Return the docstring of Model."""
     present = {slot.kind for slot in module.slots}
     own = "parameters" if "parameter" in present else "buffers" if "buffer" in present else "memory"
     return f"An instance with {own} of its own."
 
 
 def render_stub(methods: list[Method], context: dict[str, object]) -> str:
-    """The typed stub."""
+    """Return the typed stub."""
     lines = [line for method in methods for line in method.lines]
     return render("nn.pyi.j2", **context, functions=lines, methods=[as_method(line) for line in lines])
 
 
 def as_method(line: str) -> str:
-    """A line of a function of the stub as one of a method."""
+    """Return a line of a function of the stub as one of a method."""
     if not line.startswith("def "):
         return line
     return line.replace("()", "(self)", 1) if "()" in line.partition(" -> ")[0] else line.replace("(", "(self, ", 1)

@@ -1,7 +1,7 @@
-"""Program to plain Python: one file with the functions of the compiled module, its kernels and its weights.
+"""The plain Python form of a program: one file with the functions, the kernels and the weights of the compiled module.
 
-The files of ``templates/python`` are the runtime, the same for every model but for parts that some do without; what is
-prepared here is the table that it walks, as Python writes it.
+The files of ``templates/python`` are the runtime. It is the same for every model, without the parts that a model does
+not need. This file prepares the table that the runtime walks, as Python literals.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class PythonMethod:
-    """A method for the template: its signature behind ``self``, its docstring, and what serves it or its body."""
+    """A method for the template: its signature after ``self``, its docstring, and its body or the function it calls."""
 
     name: str
     signature: str
@@ -167,7 +167,7 @@ def render_python(program: Program) -> str:
 
 
 def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> None:
-    """Refuse an entry that has the name of something that the file defines."""
+    """Raise ``MlaotError`` for an entry that has the name of something that the file defines."""
     defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for name in public:
         if name in defined:
@@ -179,7 +179,10 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
 def entry_text(
     extents: Extents, entry: Entry, dims: dict[str, str], known: Sequence[Vectorizers], rows: Sequence[Rows]
 ) -> str:
-    """Return an entry of the table; ``known``: the vectorizers of all inputs; ``rows``: what makes theirs of tokens."""
+    """Format an entry of the table.
+
+    ``known`` lists the vectorizers of all inputs, and ``rows`` what makes rows of tokens.
+    """
     kernel = {"fit": "train_step"}.get(entry.name, entry.name)
     parts = ("_forward", "_backward") if entry.split else ("",)
     solves = [
@@ -209,13 +212,13 @@ def entry_text(
 
 
 def tuple_text(items: Iterable[str]) -> str:
-    """Return a tuple of texts."""
+    """Format a tuple of texts."""
     items = tuple(items)
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 def rows_text(entry: Entry, port: Port, rows: Sequence[Rows]) -> tuple[str, ...]:
-    """Return the fields of a port whose numbers are tokens of texts."""
+    """Format the fields of a port whose numbers are tokens of texts."""
     if port.rows is None:
         return ()
     most = longest_row(entry, port)
@@ -223,7 +226,10 @@ def rows_text(entry: Entry, port: Port, rows: Sequence[Rows]) -> tuple[str, ...]
 
 
 def port_text(port: Port, known: Sequence[Vectorizers], of_rows: Sequence[str] = ()) -> str:
-    """Return a port of the table; ``known``: the vectorizers of all inputs; ``of_rows``: what ``rows_text`` gives."""
+    """Format a port of the table.
+
+    ``known`` lists the vectorizers of all inputs; ``of_rows`` is the result of ``rows_text``.
+    """
     more = [f"default={float(port.default)!r}"] if port.default is not None else []
     more += ["converts=True"] if port.converts else []
     more += [f"strings={port.strings!r}"] if port.strings else []
@@ -240,7 +246,7 @@ def port_text(port: Port, known: Sequence[Vectorizers], of_rows: Sequence[str] =
 
 
 def step_text(step: TextStep) -> str:
-    """Return a step of texts, and those that it takes."""
+    """Format a step of texts, and the steps whose results it takes."""
     of = tuple_text(step_text(of) if isinstance(of, TextStep) else repr(of) for of in step.of)
     rows = tuple_text(
         f"(_automaton_Automaton({a.width}, {a.first!r}, {a.pages}, {a.classes!r}, {a.table}), {starts})"
@@ -250,23 +256,23 @@ def step_text(step: TextStep) -> str:
 
 
 def range_text(range_: IndexRange) -> str:
-    """Return the range of indices."""
+    """Format the range of indices."""
     box = tuple(None if s is None else (written(s[0]), written(s[1]), s[2]) for s in range_.box)
     return f"_Range({written(range_.size)!r}, {range_.wraps}, {range_.ignored}, {box!r})"
 
 
 def written(extent: Dim) -> int | str:
-    """Return an extent as a shape writes it."""
+    """Format an extent as in a shape."""
     return extent if isinstance(extent, int) else shown(extent)
 
 
 def index(extent: Dim, dims: dict[str, str]) -> str:
-    """Return an extent as an expression of the dims."""
+    """Format an extent as an expression of the dims."""
     return index_text(rename_dims(extent, {name: dim(own) for name, own in dims.items()}))[0]
 
 
 def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
-    """Return what else the runtime has to know, by name."""
+    """Return the other constants of the runtime by name."""
     result: dict[str, object] = {}
     if module.slots or module.is_prepared:
         result["_STATE_BYTES"] = whole_lines(module.state_bytes)
@@ -292,7 +298,7 @@ def constants(module: ExtensionModule, fit: Fit | None) -> dict[str, object]:
 
 
 def text_constants(module: ExtensionModule, generation: Generation) -> dict[str, object]:
-    """Return what reading a text has to know."""
+    """Return the constants that reading a text needs."""
     at = {slot.name: slot.offset for slot in module.slots}
     return {
         **{"_TEXT_ENTRY": repr(generation.entry), "_TEXT_CONTEXT": generation.context},
@@ -303,7 +309,7 @@ def text_constants(module: ExtensionModule, generation: Generation) -> dict[str,
 
 
 def text_parts(module: ExtensionModule) -> dict[str, object]:
-    """Return what the templates of texts and tokens have to know."""
+    """Return the values that the templates of texts and tokens need."""
     generation, tokenizer = module.generation, b"" if module.generation is None else module.generation.tokenizer
     packed = {tokenizer, *(pack(rows.tokenizer) for rows in rows_of(module))} - {b""}
     if len(packed) > 1 or (generation is not None and rows_of(module)):
@@ -320,20 +326,20 @@ def text_parts(module: ExtensionModule) -> dict[str, object]:
 
 
 def tokenizer_text(has_rows: bool = False) -> list[str]:
-    """Return the definitions that unpack a tokenizer; those of its tables of characters are given."""
+    """Return the definitions that unpack a tokenizer, given those of its character tables."""
     given = {renamed(("mlaot.tokenizers.unicode", name)) for name in UNICODE}
     roots = [("mlaot.tokenizers.unpacking", name) for name in ("unpack", *UNICODE)]
     return definitions([*roots, *([(ROWS, "Rows"), (ROWS, "END"), (FRAMES, "Frame")] if has_rows else [])], given)
 
 
 def frame_text(rows: Rows) -> str:
-    """Return what stands around texts."""
+    """Format the frame of texts: the tokens before and after each of them."""
     values = (f"{each.name}={getattr(rows.frame, each.name)!r}" for each in fields(rows.frame))
     return f"_frames_Frame({', '.join(values)})"
 
 
 def vectorizer_text(vectorizer: Vectorizer) -> dict[str, object]:
-    """Return a vectorizer for the template: its fields, and lines of its terms by their places."""
+    """Describe a vectorizer for the template: its fields, and its terms in order as lines of text."""
     names = [each.name for each in fields(vectorizer) if each.name not in ("places", "stop_words")]
     kept = {name: repr(getattr(vectorizer, name)) for name in names}
     kept["stop_words"] = f"frozenset({sorted(vectorizer.stop_words)})"
@@ -345,7 +351,7 @@ def vectorizer_text(vectorizer: Vectorizer) -> dict[str, object]:
 
 
 def session_constants(module: ExtensionModule) -> dict[str, object]:
-    """Return what a session has to know: the names of the file, and its inputs and outputs in JSON."""
+    """Return the constants of a session: the file's names, and its inputs and outputs in JSON."""
     names = module.info["file_names"]
     assert isinstance(names, dict)
     (entry,) = (entry for entry in module.entries if entry.name == "forward")
@@ -357,7 +363,7 @@ def session_constants(module: ExtensionModule) -> dict[str, object]:
 
 
 def slot_text(slot: Slot) -> str:
-    """Return a slot of the table."""
+    """Format a slot of the table."""
     size = DTYPES[slot.dtype].itemsize
     strides = tuple(stride * size for stride in slot.strides)
     fields = (state_name(slot), slot.kind, slot.dtype, slot.shape, strides, slot.offset, slot.gradient_offset)
@@ -365,36 +371,36 @@ def slot_text(slot: Slot) -> str:
 
 
 def golden_text(module: ExtensionModule, extents: Extents, dims: dict[str, str], call: Golden) -> str:
-    """Return a call whose answers are known: values of the dims, how inputs are drawn, bounds and sums of outputs."""
+    """Format a golden call: values of the dims, how inputs are drawn, and the bounds and sums of the outputs."""
     values = dict(zip(module.dims, call.dims, strict=True))
     draws = tuple((draw.low, draw.width, draw.seed, draw.content) for draw in call.draws)
     return repr((call.entry, tuple(values.get(name, 1) for name in extents.dims), draws, call.outputs))
 
 
 def weights_text(content: bytes | bytearray) -> str:
-    """Return lines of base64, of whole cache lines."""
+    """Format weights as lines of base64, with padding to whole cache lines."""
     return base64_text(bytes(content).ljust(whole_lines(len(content)), b"\0"))
 
 
 def base64_text(content: bytes) -> str:
-    """Return lines of base64."""
+    """Format bytes as lines of base64."""
     return "\n".join(lines_of(base64.b64encode(content).decode(), 120))
 
 
 def lines_of(text: str, width: int) -> list[str]:
-    """Return a long text cut into lines."""
+    """Cut a long text into lines."""
     return [text[i : i + width] for i in range(0, len(text), width)]
 
 
 def slots_of(module: ExtensionModule) -> tuple[str, ...]:
-    """Return the attributes of a Model of its own."""
+    """Return the names of the attributes that a ``Model`` object has."""
     state = ("_memory", "_process", "_turn") if module.slots else ()
     held = ("_held",) if any(entry.name == "accumulate" for entry in module.entries) else ()
     return ("__weakref__", *state, *held, *(f"_{attribute.name}" for attribute in attributes(module)))
 
 
 def python_method(method: Method) -> PythonMethod:
-    """Return a method for the template."""
+    """Describe a method for the template."""
     server = "_call_entry" if method.is_entry else SERVERS.get(method.name, "")
     return PythonMethod(
         method.name,

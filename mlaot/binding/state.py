@@ -1,4 +1,4 @@
-"""The state of a module: its slots, where they lie together, and how they are saved."""
+"""The state of a module: its slots, their places in memory, and their order in files."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ KINDS = {"parameter": "the parameters", "buffer": "the buffers", "optimizer": "t
 
 
 def of_kind(module: ExtensionModule, kind: str) -> list[Slot]:
-    """The slots of one kind."""
+    """Return the slots of one kind."""
     return [slot for slot in module.slots if slot.kind == kind]
 
 
 def has_gradients(module: ExtensionModule) -> bool:
-    """Whether the module trains: its parameters have gradients."""
+    """Tell whether the module trains: its parameters have gradients."""
     return any(slot.gradient_offset >= 0 for slot in module.slots)
 
 
 def saved(module: ExtensionModule) -> list[Slot]:
-    """The slots in the order of a file: parameters, buffers, the optimizer's state; last those that are in none."""
+    """Return the slots in the order of a file: parameters, buffers, optimizer state, then slots that no file has."""
     return sorted((s for kind in KINDS for s in of_kind(module, kind)), key=lambda slot: not slot.in_file)
 
 
 def in_file(module: ExtensionModule) -> list[Slot]:
-    """The slots that ``save`` writes."""
+    """Return the slots that ``save`` writes."""
     return [slot for slot in saved(module) if slot.in_file]
 
 
 def needed(module: ExtensionModule) -> int:
-    """How many slots, which come first, a file must have; the others start anew where it has none of them."""
+    """Return the number of leading slots that a file must have. If a file has none of the others, they start anew."""
     return sum(slot.kind != "optimizer" for slot in in_file(module))
 
 
 def state_name(slot: Slot) -> str:
-    """What a file calls a slot."""
+    """Return the name of a slot in a file."""
     return f"optimizer.{slot.name}" if slot.kind == "optimizer" else slot.name
 
 
 def flat_region(module: ExtensionModule) -> dict[str, int | str]:
-    """Where all parameters lie together, padding included, and their gradients in the same order."""
+    """Return the region of all parameters, padding included, and that of their gradients, which has the same order."""
     slots = of_kind(module, "parameter")
     start = min(slot.offset for slot in slots)
     end = max(slot.offset + byte_extent(slot) for slot in slots)
@@ -67,7 +67,7 @@ def flat_region(module: ExtensionModule) -> dict[str, int | str]:
 
 
 def byte_extent(slot: Slot) -> int:
-    """The bytes from a slot's first number to the end of its last."""
+    """Return the bytes from a slot's first number to the end of its last."""
     if 0 in slot.shape:
         return 0
     steps = sum((n - 1) * stride for n, stride in zip(slot.shape, slot.strides, strict=True))
@@ -75,7 +75,7 @@ def byte_extent(slot: Slot) -> int:
 
 
 def slot_row(slot: Slot) -> str:
-    """A slot as a C initialiser."""
+    """Format a slot as a C initialiser."""
     size = DTYPES[slot.dtype].itemsize
     shape = ", ".join(str(extent) for extent in slot.shape) or "0"
     strides = ", ".join(str(stride * size) for stride in slot.strides) or "0"
@@ -86,9 +86,9 @@ def slot_row(slot: Slot) -> str:
 
 
 def tensors_head(slots: Iterable[Slot], base: str = "") -> str:
-    """The JSON head of a safetensors file, padded so that the data start on a multiple of 8.
+    """Return the JSON head of a safetensors file, padded so that the data start on a multiple of 8.
 
-    ``base``: the digest of the weights beside which what it holds was trained.
+    ``base`` is the digest of the frozen weights if the file holds adapters.
     """
     head: dict[str, object] = {"__metadata__": {BASE: base}} if base else {}
     at = 0
@@ -101,12 +101,12 @@ def tensors_head(slots: Iterable[Slot], base: str = "") -> str:
 
 
 def base_of(module: ExtensionModule) -> str:
-    """The digest of the weights beside which a module trains adapters; nothing where it has none."""
+    """Return the digest of the frozen weights of a module that trains adapters, or "" for other modules."""
     return str(module.info.get(BASE, ""))
 
 
 def scalar_offsets(module: ExtensionModule) -> list[int]:
-    """Element offsets in the flat parameters of the source model's scalar parameters, in its own order."""
+    """Return the offset in the flat parameters of each scalar parameter of the source model, in the model's order."""
     offsets = module.info.get("scalars", ())
     assert isinstance(offsets, tuple | list)
     if not offsets:
@@ -118,7 +118,7 @@ def scalar_offsets(module: ExtensionModule) -> list[int]:
 
 
 def scalar_runs(module: ExtensionModule) -> list[tuple[int, int, int]]:
-    """The same, run by run: the first scalar of a run, its element offset, and the step from one to the next."""
+    """Group the offsets of scalars into runs: the first scalar of a run, its offset, and the step between offsets."""
     runs: list[tuple[int, int, int]] = []
     length = 0
     for i, element in enumerate(scalar_offsets(module)):

@@ -1,4 +1,4 @@
-"""The table of a module: what its C has that no other module's has, row by row."""
+"""The table of a module: the rows of C that differ from module to module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ HELD = {"forward": "FORWARD_HELD", "loss": "LOSS_HELD"}
 
 
 def session(module: ExtensionModule) -> dict[str, object]:
-    """What a session has to know: the names, types and shapes that the file has; nothing for models of no file."""
+    """Return the names, types and shapes that a session reports.
+
+    Nothing for models that do not come from an ONNX file.
+    """
     names = module.info.get("file_names")
     if not isinstance(names, dict):
         return {}
@@ -65,7 +68,7 @@ def session(module: ExtensionModule) -> dict[str, object]:
 
 
 def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
-    """The inputs or the outputs of an ONNX file in JSON: their ``names`` there, shapes and types."""
+    """Format the inputs or the outputs of an ONNX file as JSON: their ``names`` in the file, shapes and types."""
     rows = []
     for port in ports:
         shape = [] if port.map else list(port.seen)
@@ -74,19 +77,19 @@ def onnx_ports(ports: Iterable[Port], names: Mapping[str, str]) -> str:
 
 
 def onnx_type(port: Port) -> str:
-    """ONNX's type of what callers see in a port."""
+    """Return the ONNX type of a port as callers see it."""
     if port.map:
         return f"map({onnx_name(port)},tensor({ONNX_NAMES[port.map]}))"
     return f"tensor({onnx_name(port)})"
 
 
 def onnx_name(port: Port) -> str:
-    """ONNX's name of what callers see in a port."""
+    """Return the ONNX name of a port's element type as callers see it."""
     return "string" if port.is_text else ONNX_NAMES[port.dtype]
 
 
 def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[str, object]:
-    """The tables of the C file, row by row as C initialisers."""
+    """Return the tables of the C file, row by row as C initialisers."""
     served = module if fit is None else fit.added_to(module)
     extents = Extents(served)
     needs = {isa: m.condition(words=module.words) for isa, m in MACHINES.items() if isa in module.isas}
@@ -138,7 +141,7 @@ def tables(module: ExtensionModule, fit: Fit | None, weights: Weights) -> dict[s
 def table(
     module: ExtensionModule, extents: Extents, weights: Weights, served: ExtensionModule, *, has_fit: bool
 ) -> dict[str, object]:
-    """The fields of the ``Table`` of templates/runtime/types.h; those that are left out are 0."""
+    """Return the fields of the ``Table`` of templates/runtime/types.h. A field that is left out is 0."""
     numbers = {entry.name: number for number, entry in enumerate(served.entries)}
     known = ("forward", "accumulate", "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
     return {
@@ -175,7 +178,7 @@ def table(
 
 
 def weights_fields(weights: Weights) -> dict[str, object]:
-    """Where the weights are."""
+    """Return the fields that locate the weights."""
     if not weights.file:
         return {"weights": "(const char *)WEIGHTS"}
     return {
@@ -186,7 +189,7 @@ def weights_fields(weights: Weights) -> dict[str, object]:
 
 
 def symbols(module: ExtensionModule) -> dict[str, object]:
-    """What the linker sees, or would if it were not hidden."""
+    """Return the global symbols of a module, hidden ones included."""
     return {
         "MODULE_INIT": f"PyInit_{module.stem}",
         "MODULE_EXPORT": f"PyModExport_{module.stem}",
@@ -197,7 +200,7 @@ def symbols(module: ExtensionModule) -> dict[str, object]:
 
 
 def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, weights: Weights) -> dict[str, int]:
-    """What the module has; the C of the rest is left out."""
+    """Return the features of a module. The C of other features is left out."""
     entries = module.entries
     present = {
         "HAS_STATE": bool(module.slots),
@@ -229,7 +232,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
 def sizes(
     module: ExtensionModule, fit: Fit | None, extents: Extents, conditions: Iterable[Condition]
 ) -> dict[str, int]:
-    """The extents of the tables, and of what a call takes."""
+    """Return the sizes of the tables, and of the arrays of a call."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     ranks = [len(port.shape) for port in ports] + [len(slot.shape) for slot in module.slots]
     # At least 2, since gcc warns of arrays of one element that a loop walks.
@@ -245,7 +248,7 @@ def sizes(
 
 
 def state_fields(module: ExtensionModule) -> dict[str, object]:
-    """Where the parts of the state and of the weights lie, in bytes."""
+    """Return the byte offsets of the parts of the state and of the weights."""
     if not module.slots:
         return {}
     _, initial_at, scalars_at, *_ = weights_parts(module)
@@ -288,7 +291,7 @@ def profile_row(cost: Cost) -> dict[str, object]:
 
 
 def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:
-    """The fields of the ``FitTable`` of templates/runtime/types.h."""
+    """Return the fields of the ``FitTable`` of templates/runtime/types.h."""
     if fit is None:
         return {}
     if fit.refusal:
@@ -313,7 +316,7 @@ def fit_table(fit: Fit | None, extents: Extents) -> dict[str, object]:
 
 
 def text_table(module: ExtensionModule, dims: Sequence[str]) -> dict[str, object]:
-    """The fields of the ``Text`` of templates/runtime/types.h."""
+    """Return the fields of the ``Text`` of templates/runtime/types.h."""
     generation = module.generation
     if generation is None:
         return {}
@@ -336,7 +339,7 @@ def text_table(module: ExtensionModule, dims: Sequence[str]) -> dict[str, object
 
 
 def rows_table(module: ExtensionModule, dims: Sequence[str], at: Mapping[str, int]) -> dict[str, object]:
-    """The fields of ``Text`` on several texts; ``at``: where the slots of one lie."""
+    """Return the fields of ``Text`` for several texts. ``at`` holds the offsets of the slots of one text."""
     sizes = {slot.name: slot.strides[0] * DTYPES[slot.dtype].itemsize for slot in module.texts}
     parts = [f"{{{at[slot.name]}, {slot.offset}, {sizes[slot.name]}}}" for slot in module.texts]
     return {
@@ -351,23 +354,26 @@ def rows_table(module: ExtensionModule, dims: Sequence[str], at: Mapping[str, in
 
 
 def c_array(ctype: str, values: Iterable[int | str]) -> str:
-    """An array of numbers without a name."""
+    """Format numbers as a C array without a name."""
     return f"(const {ctype}[]){{{', '.join(map(str, values))}}}"
 
 
 def index_dtypes(module: ExtensionModule) -> list[str]:
-    """The dtypes that indices of callers have."""
+    """Return the dtypes of the indices that callers pass."""
     return sorted({port.dtype for entry in module.entries for port in entry.inputs if port.ranges})
 
 
 def index_dtype_row(dtype: str) -> str:
-    """A dtype of indices, its type in C, and how its elements are compared."""
+    """Return the row of a dtype of indices: its C type, and the comparison of its elements."""
     kind = "HALF" if dtype == "f16" else "FLOAT" if dtype[0] == "f" else "INTEGER"
     return f"{c_dtype(dtype)}, {c_type(dtype)}, {kind}"
 
 
 def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str, object]]:
-    """The golden calls: values of the dims, how inputs are drawn, where answers begin, and these as lines of C."""
+    """Return the rows of the golden calls, and the answers as lines of C.
+
+    A row has the values of the dims, how the inputs are drawn, and where the answers begin.
+    """
     rows, at, drawn, content = [], 0, 0, 0
     for call in module.golden:
         values = dict(zip(module.dims, call.dims, strict=True))
@@ -391,7 +397,7 @@ def golden_rows(module: ExtensionModule, dims: tuple[str, ...]) -> list[dict[str
 
 
 def kernel_names(module: ExtensionModule) -> list[str]:
-    """The kernels of one instruction set, in the order of the function table."""
+    """Return the kernels of one instruction set, in the order of the function table."""
     names = []
     for entry in module.entries:
         names += [f"{entry.name}_forward", f"{entry.name}_backward"] if entry.split else [entry.name]
@@ -399,7 +405,7 @@ def kernel_names(module: ExtensionModule) -> list[str]:
 
 
 def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[str, object]:
-    """An entry for the template; C has no empty tables, hence the zeros."""
+    """Describe an entry for the template. C has no empty arrays, so an empty table holds a zero."""
     solves = [f"{{{s.input}, {s.axis}, {s.extent}, {s.dim}}}" for s in extents.solves(entry)]
     bounds = [f"{{{bound.extent}, {bound.least}}}" for bound in extents.bounds(entry)]
     blocks_at = weights_parts(module)[-1]
@@ -431,7 +437,10 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
 
 
 def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
-    """The dims that an entry counts, each with the number of bounds that are checked by then, and these."""
+    """Return the rows of the dims that an entry counts, and their bounds.
+
+    A row has the number of bounds that are checked before the dim is counted.
+    """
     counts: list[str] = []
     bounds: list[str] = []
     for count in entry.counts:
@@ -443,7 +452,10 @@ def counts_rows(extents: Extents, entry: Entry) -> dict[str, object]:
 def port_rows(
     extents: Extents, entry: Entry, strings: Sequence[tuple[str, ...]], blocks_at: Mapping[Packed, int]
 ) -> list[str]:
-    """The ports of an entry, inputs first; ``strings``: all tables of these; ``blocks_at``: where texts' are."""
+    """Return the rows of an entry's ports, inputs first.
+
+    ``strings`` holds all tables of strings, and ``blocks_at`` the offsets of the packed tables of texts.
+    """
     rows, at, steps = [], 0, step_places(entry)
     for port in (*entry.inputs, *entry.results):
         ranges = f", .ranges = ranges_of_{entry.name} + {at}, .range_count = {len(port.ranges)}" if port.ranges else ""
@@ -455,7 +467,7 @@ def port_rows(
 
 
 def texts_row(entry: Entry, port: Port, blocks_at: Mapping[Packed, int]) -> str:
-    """The fields of a port of texts."""
+    """Return the fields of a port of texts."""
     if not port.takes_texts:
         return ""
     size, most = sum(vectorizer.size for vectorizer in port.vectorizers), 0
@@ -466,13 +478,16 @@ def texts_row(entry: Entry, port: Port, blocks_at: Mapping[Packed, int]) -> str:
 
 
 def steps_in(entry: Entry) -> tuple[list[TextStep], list[tuple[Port, list[TextStep]]]]:
-    """The steps that make inputs, each once and behind those that it takes; and of each output those that make it."""
+    """Return the steps that make inputs, and for each output the steps that make it.
+
+    Each step is listed once, after the steps whose results it takes.
+    """
     before = dict.fromkeys(step for port in entry.inputs if port.made for step in in_order(port.made))
     return list(before), [(port, in_order(port.then)) for port in entry.results if port.then]
 
 
 def step_places(entry: Entry) -> dict[str, str]:
-    """The fields of ports that say which steps make them."""
+    """Return the fields of ports that name the steps that make them."""
     before, behind = steps_in(entry)
     rows = {port.name: f", .step_end = {before.index(port.made) + 1}" for port in entry.inputs if port.made}
     count = len(before)
@@ -485,7 +500,7 @@ def step_places(entry: Entry) -> dict[str, str]:
 
 
 def step_rows(entry: Entry, blocks_at: Mapping[Packed, int]) -> list[str]:
-    """The steps of an entry as C initialisers."""
+    """Format the steps of an entry as C initialisers."""
     before, behind = steps_in(entry)
     ports = [port.name for port in entry.inputs]
     results = [port.name for port in entry.results]
@@ -504,7 +519,7 @@ def step_rows(entry: Entry, blocks_at: Mapping[Packed, int]) -> list[str]:
 
 
 def step_fields(module: ExtensionModule, entry: Entry) -> dict[str, object]:
-    """What an entry has to know of its steps."""
+    """Return the fields of an entry that describe its steps."""
     before, _ = steps_in(entry)
     known = next((port.strings for port in entry.inputs if port.strings), ())
     at = f"&STRINGS_{strings_of(module).index(known)}" if known else "NULL"
@@ -512,13 +527,13 @@ def step_fields(module: ExtensionModule, entry: Entry) -> dict[str, object]:
 
 
 def strings_of(module: ExtensionModule) -> list[tuple[str, ...]]:
-    """The tables of strings that ports have."""
+    """Return the string tables of the ports."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.outputs)]
     return list(dict.fromkeys(port.strings for port in ports if port.strings))
 
 
 def strings_rows(strings: tuple[str, ...]) -> dict[str, object]:
-    """A table of strings for the template: their bytes in a row, where each begins, and their order."""
+    """Describe a table of strings for the template: the concatenated bytes, the start of each, and the sorted order."""
     encoded = [text.encode(errors="surrogatepass") for text in strings]
     return {
         "text": c_lines("".join(strings)) or ['""'],
@@ -529,13 +544,16 @@ def strings_rows(strings: tuple[str, ...]) -> dict[str, object]:
 
 
 def lines_of_numbers(numbers: Iterable[int]) -> list[str]:
-    """Numbers of a C initialiser, a dozen a line."""
+    """Format numbers for a C initialiser, twelve on each line."""
     words = [f"{number}," for number in numbers]
     return [" ".join(words[i : i + 12]) for i in range(0, len(words), 12)]
 
 
 def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[str, ...]]) -> str:
-    """A port as a C initialiser, at whose end stands where its ``ranges`` are; ``strings``: all tables of these."""
+    """Format a port as a C initialiser, which ends with the start and end of its ``ranges``.
+
+    ``strings`` holds all tables of strings.
+    """
     shape = ", ".join(str(extents.number(extent)) for extent in port.shape or [0])
     default = "" if port.default is None else f", .has_default = true, .default_value = {float(port.default)!r}"
     converts = ", .converts = true" if port.converts else ""
@@ -549,7 +567,7 @@ def port_row(extents: Extents, port: Port, ranges: str, strings: Sequence[tuple[
 
 
 def range_row(extents: Extents, range_: IndexRange) -> str:
-    """A range of indices as a C initialiser."""
+    """Format a range of indices as a C initialiser."""
     spans = [(0, 0, 0) if s is None else (*[extents.number(str(n)) for n in s[:2]], s[2]) for s in range_.box]
     box = ", ".join(f"{{{', '.join(map(str, span))}}}" for span in spans) or "{0}"
     wraps, ignores = str(range_.wraps).lower(), str(range_.ignored is not None).lower()
@@ -557,7 +575,7 @@ def range_row(extents: Extents, range_: IndexRange) -> str:
 
 
 def describe(module: ExtensionModule) -> dict[str, object]:
-    """What ``info()`` says, but for the instruction sets."""
+    """Return the content of ``info()``, except the instruction sets."""
     info = {key: value for key, value in module.info.items() if key not in ("scalars", "file_names")}
     info["name"] = module.name
     info["dims"] = list(module.dims)

@@ -1,4 +1,4 @@
-"""The weights of a module: constants, the start of the state, the scalars of a scalar model, tables of texts."""
+"""The weights of a module: constants, the initial state, the scalars of a scalar model, and the tables of texts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ DIGEST_BYTES = 64  # such a file begins with the SHA-256 of the rest, in hexadec
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights as a module has them.
+    """The weights as a module stores them.
 
-    ``file`` is the name of the file beside the module that they are in, or "" where they are embedded; ``text`` has the
-    lines of a C array where they are small, else the assembler reads ``content``.
+    ``file`` is the name of the weights file beside the module, or "" for embedded weights. ``text`` has the lines of a
+    C array for small weights; the assembler reads larger ones from ``content``.
     """
 
     file: str
@@ -41,7 +41,7 @@ class Weights:
 
 
 def placed_weights(module: ExtensionModule) -> Weights:
-    """The weights of a module, embedded or in a file, as its settings and their size say."""
+    """Return the weights of a module, embedded or in a file depending on its settings and their size."""
     parts, *_ = weights_parts(module)
     size = sum(map(len, parts))
     is_file = module.options.weights == "file" or (module.options.weights == "auto" and size > INSIDE_LIMIT)
@@ -53,9 +53,10 @@ def placed_weights(module: ExtensionModule) -> Weights:
 
 
 def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int, int, int, dict[Packed, int]]:
-    """What makes up the weights, one after the other, and where all but the first lie: constants, the start of the
-    state, the scalar table, the tokenizer, what makes numbers of the texts of each input that has some, and what steps
-    have to know.
+    """Return the consecutive parts of the weights, and the offset of each part but the first.
+
+    The parts are the constants, the initial state, the scalar table, the tokenizer, the vectorizers and rows of text
+    inputs, and the tables of steps.
     """
     table = b"".join(value.to_bytes(4, "little", signed=True) for run in scalar_runs(module) for value in run)
     initial = b"" if module.is_prepared else module.initial
@@ -78,36 +79,36 @@ def weights_parts(module: ExtensionModule) -> tuple[list[bytes | bytearray], int
 
 
 def vectorizers_of(module: ExtensionModule) -> list[Vectorizers]:
-    """The vectorizers of inputs."""
+    """Return the vectorizers of all inputs, each once."""
     ports = [port for entry in module.entries for port in entry.inputs]
     return list(dict.fromkeys(port.vectorizers for port in ports if port.vectorizers))
 
 
 def rows_of(module: ExtensionModule) -> list[Rows]:
-    """What makes rows of tokens for inputs."""
+    """Return the tokenizations that make rows of tokens of all inputs, each once."""
     ports = [port for entry in module.entries for port in entry.inputs]
     return list(dict.fromkeys(port.rows for port in ports if port.rows))
 
 
 def steps_of(module: ExtensionModule) -> list[TextStep]:
-    """The steps of inputs and outputs."""
+    """Return the text steps of all inputs and outputs."""
     ports = [port for entry in module.entries for port in (*entry.inputs, *entry.results)]
     return [step for port in ports for whole in (port.made, port.then) if whole for step in in_order(whole)]
 
 
 def in_order(step: TextStep) -> list[TextStep]:
-    """A step behind those that it takes, each once."""
+    """Return a step after the steps whose results it takes, each once."""
     before = [inner for of in step.of if isinstance(of, TextStep) for inner in in_order(of)]
     return list(dict.fromkeys([*before, step]))
 
 
 def alone(step: TextStep) -> TextStep:
-    """A step without those that it takes, which tells it from others that have to know the same."""
+    """Return a step without the steps whose results it takes, so that steps with the same tables are equal."""
     return replace(step, of=())
 
 
 def digest(parts: Iterable[bytes | bytearray]) -> str:
-    """The SHA-256 of all parts together."""
+    """Return the SHA-256 of all parts together."""
     sha256 = hashlib.sha256()
     for part in parts:
         sha256.update(part)
@@ -115,6 +116,6 @@ def digest(parts: Iterable[bytes | bytearray]) -> str:
 
 
 def weights_text(weights: bytes) -> list[str]:
-    """Lines of a C array of 64-bit words."""
+    """Format weights as lines of a C array of 64-bit words."""
     words = [f"0x{int.from_bytes(weights[i : i + 8], 'little'):x}u," for i in range(0, len(weights), 8)]
     return [" ".join(words[i : i + 5]) for i in range(0, len(words), 5)]

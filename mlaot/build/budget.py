@@ -1,4 +1,4 @@
-"""Check what was built against the limits of [tool.mlaot.budget]; a build that exceeds one fails."""
+"""Check a build against the limits of [tool.mlaot.budget]. A build that exceeds a limit fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS_SHOWN = 3  # parts of a wheel that is too large
 
 
 def check_metadata(model: ModelSettings, metadata: Mapping[str, Any]) -> None:
-    """Check what tracing alone tells, before anything is compiled: ops and workspace."""
+    """Check the limits on ops and workspace, which are known after tracing, before anything is compiled."""
     budget = model.budget
     for entry, ops in metadata["ops"].items() if budget.ops is not None else ():
         for op in ops:
@@ -42,11 +42,11 @@ def check_replay(
     shares: Mapping[str, float] | None,
     isas: Sequence[str],
 ) -> None:
-    """Check what only a run shows: instruction sets, errors, times.
+    """Check the limits on instruction sets, errors and times, which are known after a run.
 
-    ``shares`` has the instruction sets on which the golden vectors were replayed; it is None if the module does not run
-    on this machine. ``isas`` are those that the module has code for. The first, ``base`` or what stands for it, runs on
-    every CPU.
+    ``shares`` has the instruction sets on which the golden vectors were replayed. It is None if the module does not run
+    on this machine. ``isas`` are the instruction sets that the module has code for. The first, ``base`` or its
+    equivalent, runs on every CPU.
     """
     budget, module = model.budget, BuiltModule(model.module, library)
     required = [isa for isa in isas if isa in budget.isa or (budget.isa and isa == isas[0])]
@@ -136,7 +136,7 @@ def largest_parts(settings: Settings, generated: Path, wheel: Path) -> list[str]
 
 
 def limit_of(model: ModelSettings, key: str) -> str:
-    """Return a limit as errors name it."""
+    """Return the name of a limit in errors."""
     value = getattr(model.budget, key)
     return f"budget.{key} = {list(value) if isinstance(value, tuple) else value} in {FILE}"
 

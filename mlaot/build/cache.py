@@ -2,8 +2,8 @@
 
 The key of an object is a digest of everything that it depends on: the preprocessed C (and so the graph, the settings
 and the templates), the weights that it embeds, the compiler and its flags. A cache file holds a digest of key and
-content, then the content; a damaged, truncated or misplaced file fails this check and is made again. Files appear
-atomically, so builds may run side by side and may be killed.
+content, then the content. A damaged, truncated or misplaced file does not match its digest and is made again. Files
+appear atomically, so builds may run side by side and may be killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ OFF = "off"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder of the cache: ``$MLAOT_CACHE`` or the user's cache folder; None if it says ``off``."""
+    """Return the folder of the cache: ``$MLAOT_CACHE`` or the user's cache folder.
+
+    None if the variable says ``off``.
+    """
     value = environ.get(CACHE_VARIABLE)
     return None if value == OFF else Path(value or platformdirs.user_cache_dir("mlaot", appauthor=False)).absolute()
 
@@ -32,8 +35,8 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 def make_cached(parts: Callable[[], list[bytes]], path: Path, make: Callable[[], object]) -> None:
     """Let ``make`` write the file ``path``, or copy it from the cache.
 
-    ``parts`` returns everything that the file depends on. A cache that cannot be read or written costs time and nothing
-    else.
+    ``parts`` returns everything that the file depends on. If the cache cannot be read or written, the build is slower
+    but does not fail.
     """
     folder = cache_folder()
     if folder is None:

@@ -1,6 +1,6 @@
-"""Write and check checksums of the C in an sdist: a truncated or lost file may still compile, to a broken wheel.
+"""Write and check checksums of the C in an sdist, as a truncated or lost file may still compile to a broken wheel.
 
-``SHA256SUMS`` has the format of sha256sum: whoever patches the C writes the file anew.
+``SHA256SUMS`` has the format of the program sha256sum, so that whoever patches the C can write the file again.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ SEPARATE_MODULE = "declare the model in a module that imports nothing of the pac
 def main(arguments: Sequence[str]) -> int:
     """Write the generated files of ``<project>`` to ``<out>``, and digests of the files read to ``<digests>``.
 
-    The SBOM gets these digests, too, by paths that do not depend on where the project lies. With ``--python`` it writes
-    the models as plain Python, too.
+    The SBOM contains these digests too, with paths that do not depend on where the project lies. With ``--python`` the
+    models are also written as plain Python.
     """
     python, arguments = arguments[0] == PYTHON, [path for path in arguments if path != PYTHON]
     project, out, *digest_files = map(Path, arguments)
@@ -77,10 +77,10 @@ def emit(
     note: Callable[[Sequence[Path]], None] | None = None,
     kinds: Sequence[str] = ("c",),
 ) -> int:
-    """Write the generated files to ``out``, of a whole project or of one of its models.
+    """Write the generated files of a whole project or of one of its models to ``out``.
 
-    ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read. ``kinds``: ``c``,
-    ``python`` or both.
+    ``find`` loads the settings and selects the model. ``note`` receives the files that tracing read. ``kinds`` contains
+    ``c``, ``python`` or both.
     """
     settings = None
     with watch_interrupts() as interrupted:
@@ -110,8 +110,8 @@ def emit(
 def tracing(settings: Settings, project: Path) -> Iterator[None]:
     """Prepare imports for tracing, and report warnings and progress.
 
-    The source folder comes first on ``sys.path``; extension modules that are not built yet have stand-ins. The compiler
-    and its dependencies are imported before, so that no file of the project can replace them.
+    The source folder comes first on ``sys.path``. Stand-ins replace extension modules that are not built yet. The
+    compiler and its dependencies are imported before, so that no file of the project can replace them.
     """
     importlib.import_module("mlaot.generate")
     source = str((project / settings.source).resolve())
@@ -147,7 +147,7 @@ class SourceFinder(importlib.abc.MetaPathFinder):
 
 
 class UncachedLoader(importlib.machinery.SourceFileLoader):
-    """Load a module without ``__pycache__``, which misses an edit of the same second and size."""
+    """Load a module without ``__pycache__``, which would miss an edit within the same second that keeps the size."""
 
     def path_stats(self, path: str) -> NoReturn:
         raise OSError
@@ -179,9 +179,9 @@ class UnbuiltModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class ForeignExtensionFinder(UnbuiltModuleFinder):
-    """Find, after all other finders, the project's extension modules that another build tool makes.
+    """Find the project's extension modules that another build tool makes; the last of all finders.
 
-    A module counts as one if a build file names it and no file of it exists: a misspelt import remains an error.
+    A module is taken for one if a build file names it and no file of it exists. A misspelt import remains an error.
     """
 
     hint = f"; {SEPARATE_MODULE}"
@@ -223,7 +223,7 @@ class StandIn(ABCMeta):
 
 
 def complain(error: BaseException, project: Path, settings: Settings | None) -> None:
-    """Print the error for the user, with a traceback only if mlaot's own code is to blame."""
+    """Print the error for the user, with a traceback only if mlaot's own code raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     line = explain(error, frames, project, settings)
     if is_unexpected(error, frames, project):
@@ -237,7 +237,10 @@ def complain(error: BaseException, project: Path, settings: Settings | None) -> 
 def explain(
     error: BaseException, frames: Sequence[traceback.FrameSummary], project: Path, settings: Settings | None
 ) -> str:
-    """Return the error after the user's file and line, in one line unless it is a ``MlaotError`` of several."""
+    """Return the user's file and line, then the error on the same line.
+
+    Only a ``MlaotError`` may have several lines.
+    """
     where = user_line(error, frames, project)
     if isinstance(error.__cause__, MlaotError):  # NumPy wraps the error of a traced array
         error = error.__cause__

@@ -1,12 +1,12 @@
 """The hooks of PEP 517 and 660 over scikit-build-core, which ``mlaot.build`` offers to build front ends.
 
-Each hook reads ``[tool.mlaot]``, starts a child process that writes the C into ``build/mlaot/c``, imports the packer
-meanwhile, compiles the C into ``build/mlaot/lib`` and lets scikit-build-core pack the result. Two tables hold what a
-project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``: building from it
-traces nothing.
+Each hook reads ``[tool.mlaot]``, and starts a child process that writes the C into ``build/mlaot/c``. Meanwhile it
+imports the packer. Then it compiles the C into ``build/mlaot/lib`` and lets scikit-build-core pack the result. Two
+tables hold what a project would otherwise write into ``[tool.scikit-build]``. An sdist carries the C, in ``_mlaot``, so
+that a build from it traces nothing.
 
-``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler;
-that for the platform ``any`` holds plain Python. ``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this
+``-C mlaot.platform=TAG`` makes a wheel for another platform with zig, which also compiles if a machine has no compiler.
+A wheel for the platform ``any`` holds plain Python. ``-C mlaot.abi=TAG`` makes a wheel for another stable ABI than this
 interpreter's.
 """
 
@@ -90,9 +90,9 @@ def override_config() -> dict[str, Any]:
 class EntryPoints(importlib.metadata.DistributionFinder):
     """Declare the two entry points to this process while a hook runs.
 
-    If mlaot's installed metadata declared them, every build of the environment would ask for them, also of projects
-    without mlaot. Besides, scikit-build-core, which builds mlaot, refuses group names with a hyphen, although its own
-    have one.
+    If mlaot's installed metadata declared them, every build in the environment would ask for them, even of projects
+    without mlaot. Besides, scikit-build-core, which builds mlaot, rejects group names with a hyphen, although its own
+    group names have one.
     """
 
     def find_distributions(self, context: Context = EVERYTHING) -> Iterator[importlib.metadata.Distribution]:
@@ -183,7 +183,7 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings | None = None) -> str:
-    """Trace and pack the C: a build from the sdist needs a C compiler, and nothing that tracing needs."""
+    """Trace and pack the C. A build from the sdist then needs a C compiler, and nothing that tracing needs."""
     with hook_environment(config_settings) as build:
         if build.settings.sdist == "frozen" and not is_frozen(Path()):
             check_project(build.options)
@@ -221,7 +221,7 @@ def pack(build: Build, large: Mapping[str, Path], wheel_directory: str, metadata
 class Build(NamedTuple):
     """The arguments of a hook: the project's settings, scikit-build-core's options, the wheel's ABI and platform.
 
-    ``platform`` is the target of zig, or ``any``, or None if this machine's own compiler compiles. ``wait_for_trace``
+    ``platform`` is the target of zig, or ``any``, or None if the machine's own compiler is used. ``wait_for_trace``
     blocks until the child process has written the files; it is None if no child process runs.
     """
 
@@ -238,8 +238,8 @@ def hook_environment(
 ) -> Iterator[Build]:
     """Run a hook in the current folder: configure scikit-build-core, and turn errors into one line.
 
-    With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C. It writes them as plain
-    Python, too, if that is asked for by ``python`` or the platform.
+    With ``trace`` a child process traces the models meanwhile, unless an sdist brought the C. It also writes them as
+    plain Python if ``python`` is true or the platform is ``any``.
     """
     global backend
     entry_points = EntryPoints()
@@ -301,7 +301,7 @@ def split_options(config_settings: ConfigSettings) -> tuple[str, Platform | None
 
 
 def scikit_build_settings(settings: Settings, abi: str, platform: Platform | None) -> dict[str, dict[str, Any]]:
-    """Return the two tables for scikit-build-core, which can express structure that ``-C`` options cannot."""
+    """Return the two tables for scikit-build-core. Unlike ``-C`` options, tables can express structure."""
     py_api = "py3" if is_python(platform) else "cp311" if abi == ABI3 else "cp315t"
     tags = {}
     if platform is not None and is_python(platform):
@@ -348,7 +348,7 @@ def check_project(options: ConfigSettings) -> None:
 def prepare(build: Build) -> dict[str, Path]:
     """Make the files that mlaot adds to a wheel, and pass all but the large ones to scikit-build-core.
 
-    Return the large ones by their names in the wheel.
+    Return the large files by their names in the wheel.
     """
     python = is_python(build.platform)
     if build.platform is None and build.abi == own_abi():
@@ -403,7 +403,10 @@ def copy_models(settings: Settings, generated: Path) -> dict[str, Path]:
 
 
 def files_below(folder: Path, settings: Settings) -> dict[str, Path]:
-    """Add the missing packages and that of sessions to a folder with modules; return its files by their names there."""
+    """Add missing packages and the package of sessions to a folder with modules.
+
+    Return its files by name.
+    """
     for package in settings.missing_packages(Path()):
         (folder / package).mkdir(parents=True, exist_ok=True)
         (folder / package / "__init__.py").touch()
@@ -442,7 +445,8 @@ def generate_files(project: Path, settings: Settings) -> Path:
 def start_tracing(project: Path, settings: Settings, *, python: bool = False) -> Iterator[Callable[[], None]]:
     """Start a child process that traces the models, and yield a function that waits for it.
 
-    With ``python`` it writes them as plain Python, too. Leaving the context before it has ended kills it.
+    With ``python`` the process also writes them as plain Python. Leaving the context kills the process if it still
+    runs.
     """
     target = build_folder(project) / GENERATED.name
     for model in settings.models:

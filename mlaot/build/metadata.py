@@ -1,6 +1,6 @@
-"""Write what a wheel's ``.dist-info`` has of its models: the bill of materials, and their cards.
+"""Write the files about models in a wheel's ``.dist-info``: the bill of materials, and the models' cards.
 
-Licences are not among it: the project's backend packs them, by ``license-files`` of [project].
+The project's backend packs the licences, which ``license-files`` of [project] lists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlaot.settings.tables import read_pyproject
 def write_metadata(
     settings: Settings, generated: Path, compiler: CompilerInfo | None, abi: str, folder: Path
 ) -> dict[str, Path]:
-    """Write the files below ``folder``, which is emptied; return them by their names in the wheel's ``.dist-info``."""
+    """Empty ``folder`` and write the files into it; return them by their names in the wheel's ``.dist-info``."""
     bill = sbom(read_pyproject(Path())["project"], settings.models, generated, compiler, abi)
     texts = {sbom_path(settings.name): bill.encode()}
     cards = {card_path(model.module): Path(model.model_card) for model in settings.models if model.model_card}

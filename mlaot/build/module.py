@@ -1,4 +1,4 @@
-"""Build what a wheel holds of one model: the extension module, checked, and the files beside it."""
+"""Build the files of one model in a wheel: the extension module, which is checked, and the files beside it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def copy_module(settings: Settings, model: ModelSettings, generated: Path, targe
 
 
 def copy_sessions(settings: Settings, generated: Path, site: Path) -> None:
-    """Copy the package that answers as onnxruntime does, if there is to be one, to its place below ``site``."""
+    """Copy the package that stands in for onnxruntime, if the project asks for it, to its place below ``site``."""
     if settings.onnxruntime:
         name = settings.onnxruntime.module
         target = site.joinpath(*name.split("."))

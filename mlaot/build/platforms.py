@@ -1,6 +1,6 @@
-"""Targets of wheels: stable ABIs of Python, platforms, and zig's names of these.
+"""Targets of wheels: stable ABIs of Python, platforms, and zig's names of platforms.
 
-zig is a cross-compiler, so any machine can build for any of them.
+zig is a cross-compiler, so any machine can build for any platform.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEGACY = {"manylinux2014": "manylinux_2_17"}
 
 @dataclass(frozen=True)
 class Platform:
-    """A wheel's platform ``tag``; its ``system``: linux, musl, macos or windows; zig's ``target``.
+    """A wheel's platform ``tag``, its ``system`` (linux, musl, macos or windows), and zig's ``target``.
 
     ``any`` has neither system nor target: its modules are plain Python.
     """
@@ -84,12 +84,12 @@ def is_python(platform: Platform | None) -> bool:
 
 
 def targets_of(platforms: Sequence[Platform | None], abis: Sequence[str]) -> list[tuple[Platform | None, str]]:
-    """Return what wheels are made for: each platform with each stable ABI; plain Python has one for all."""
+    """Return the pairs of platform and stable ABI that wheels are made for. Plain Python has one wheel for all ABIs."""
     return [(platform, abi) for platform in platforms for abi in (abis[:1] if is_python(platform) else abis)]
 
 
 def parse_abi(tag: str) -> str:
-    """Return the tag of a stable ABI, or raise if it is none."""
+    """Return the tag of a stable ABI; raise ``MlaotError`` if the text is not one."""
     if tag not in ABIS:
         raise MlaotError(f"ABI {tag!r}: expected {' or '.join(ABIS)}{did_you_mean(tag, ABIS)}")
     return tag
@@ -101,7 +101,7 @@ def abi_name(abi: str) -> str:
 
 
 def module_suffix(abi: str, platform: Platform | None) -> str:
-    """Return the suffix of an extension module; on Windows a platform is always set, since zig compiles."""
+    """Return the suffix of an extension module. On Windows a platform is always set, since zig compiles."""
     return ".pyd" if platform and platform.system == "windows" else f".{abi_name(abi)}.so"
 
 

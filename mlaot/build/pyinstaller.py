@@ -1,7 +1,7 @@
-"""Write hooks with which PyInstaller finds what imports do not show: weights in a file, a runtime that models share,
-packages that the C imports.
+"""Write hooks that tell PyInstaller of files that it cannot find by imports.
 
-Only a wheel with such a thing gets hooks; PyInstaller finds them by its entry point.
+These are weights in a file, a runtime that models share, and packages that the C imports. Only a wheel that has one of
+these gets hooks. PyInstaller finds the hooks by an entry point of the wheel.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ GROUP = "[pyinstaller40]"  # of entry points, since PyInstaller 4
 def hook_files(
     settings: Settings, wheel: Path, added: set[str], imports: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Return the files to add to a wheel by name; none if the wheel has hooks already.
+    """Return the files to add to a wheel by name, or none if the wheel has hooks already.
 
-    ``added`` are the names of files that the wheel will get besides those that it holds; ``imports`` has what modules
-    import of packages.
+    ``added`` are the names of files that will be added to the wheel. ``imports`` has the packages that modules import.
     """
     with ZipFile(wheel) as file:
         names = added | set(file.namelist())

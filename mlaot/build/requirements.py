@@ -1,4 +1,4 @@
-"""What models import when they run: packages that the project's dependencies must name, so that a wheel needs them."""
+"""Packages that models import when they run, which the project's dependencies must name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ IMPORTS = {"pillow": "PIL.Image"}  # by package, what a module asks Python for
 
 
 def imports_of(models: Iterable[ModelSettings], generated: Path) -> dict[str, list[str]]:
-    """Return what modules import of packages, by the names of those that do."""
+    """Return the packages that each module imports, by the module's name."""
     needed = {model.module: read_metadata(generated, model).get("requires", ()) for model in models}
     return {module: [IMPORTS[name] for name in names if name in IMPORTS] for module, names in needed.items() if names}
 
 
 def check_requirements(project: Mapping[str, Any], models: Iterable[ModelSettings], generated: Path) -> None:
-    """Refuse a table [project] whose dependencies lack what a model needs, unless another tool knows them."""
+    """Raise ``MlaotError`` if the dependencies in [project] lack a package that a model needs.
+
+    Dependencies that another tool computes are not checked.
+    """
     if "dependencies" in project.get("dynamic", ()):
         return
     known = {str(NAME.match(text.lower())[0]) for text in project.get("dependencies", ())}  # type: ignore[index]

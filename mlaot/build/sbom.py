@@ -1,6 +1,6 @@
 """Write the wheel's bill of materials: CycloneDX 1.6 in ``.dist-info/sboms`` (PEP 770), with the origin of each model.
 
-The same build gives the same bytes: no time, no path, and a serial number that is derived from the content.
+The same build gives the same bytes: the file has no time and no path, and its serial number follows from the content.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def sbom(
     compiler: CompilerInfo | None,
     abi: str,
 ) -> str:
-    """Return the text of the bill: of the table [project], its models, their compiler if any, and the wheel's ABI."""
+    """Return the text of the bill for the table [project], its models, their compiler if any, and the wheel's ABI."""
     sources = read_json(generated / SOURCES, {str: str}, SOURCES)
     about = about_project(project)
     parts = [
@@ -88,7 +88,7 @@ def sbom(
 
 
 def about_project(project: Mapping[str, Any]) -> Data:
-    """Describe the project: name, version, address, licence. Omit a version that the backend computes."""
+    """Describe the project: name, version, address, licence. A version that the backend computes is left out."""
     about: Data = {"name": project["name"], "purl": f"pkg:pypi/{project['name'].lower().replace('_', '-')}"}
     if isinstance(number := project.get("version"), str):
         about |= {"version": number, "purl": f"{about['purl']}@{number}"}
@@ -152,7 +152,7 @@ def model_component(model: ModelSettings, metadata: Data, compiler: CompilerInfo
 
 
 def metadata_files(model: ModelSettings) -> list[Data]:
-    """Refer to a model's licences and its card, by their places in the wheel relative to the bill."""
+    """Return references to a model's licences and card, by their paths in the wheel relative to the bill."""
     cards = {card_path(model.module): model.model_card} if model.model_card else {}
     licences = {f"licenses/{file}": file for file in model.license_files}
     return [

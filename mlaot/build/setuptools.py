@@ -1,8 +1,8 @@
-"""Build with setuptools: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, no setup.py needed.
+"""Build with setuptools: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, without setup.py.
 
 The entry point ``setuptools.finalize_distribution_options`` adds the extension modules to the distribution, and
-commands that let mlaot generate and compile them: distutils would add the interpreter's own flags, and has no flags per
-file. The project lists what tracing needs in ``[build-system] requires``; setuptools has no way to ask for more.
+commands that let mlaot generate and compile them. distutils would add the interpreter's own flags, and cannot set flags
+per file. The project lists what tracing needs in ``[build-system] requires``, as setuptools cannot ask for more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ZIP_EPOCH = "315532800"  # the first day of 1980, the earliest that a zip file c
 
 
 class ModelExtension(Extension):
-    """An extension module that mlaot makes from a model, or without one the runtime that the models share."""
+    """An extension module that mlaot makes from a model, or without a model the runtime that the models share."""
 
     def __init__(self, model: ModelSettings | None, settings: Settings) -> None:
         super().__init__(model.module if model else settings.runtime, sources=[], py_limited_api=True)
@@ -80,7 +80,7 @@ def uses_mlaot(path: Path) -> bool:
 def holds_models_only(dist: Distribution) -> bool:
     """Tell whether the folder has no packages.
 
-    Its model.py is for the build then, where setuptools would ship it as a module.
+    Its model.py is then only for the build, while setuptools would ship it as a module.
     """
     tool = tomllib.loads(Path(FILE).read_text(encoding="utf-8"))["tool"].get("setuptools", {})
     explicit = dist.packages or dist.py_modules or {"packages", "py-modules", "package-dir"} & set(tool)
@@ -177,7 +177,8 @@ def build_py_class(base: Any, settings: Settings) -> Any:
 def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
     """Derive the project's ``bdist_wheel`` command, which adds the bill of materials and the models' cards.
 
-    With ``own_tag`` it sets the wheel's tag: setuptools knows none for the stable ABI of free-threaded Python.
+    With ``own_tag`` the command sets the wheel's tag, as setuptools has none for the stable ABI of free-threaded
+    Python.
     """
 
     class bdist_wheel(base):
@@ -208,7 +209,7 @@ def bdist_wheel_class(base: Any, settings: Settings, *, own_tag: bool) -> Any:
 
 @contextmanager
 def reproducible_archive() -> Iterator[None]:
-    """Fix what a zip file notes besides contents: times, unless SOURCE_DATE_EPOCH sets them, and permissions."""
+    """Fix the times and permissions in a zip file. SOURCE_DATE_EPOCH sets the times if it is defined."""
     date, mask = os.environ.get("SOURCE_DATE_EPOCH"), os.umask(0o022)
     os.environ["SOURCE_DATE_EPOCH"] = date or ZIP_EPOCH
     try:
@@ -220,7 +221,7 @@ def reproducible_archive() -> Iterator[None]:
 
 
 def sdist_class(base: Any, settings: Settings) -> Any:
-    """Derive the project's ``sdist`` command, which adds the models' cards and, unless it is to be live, the C."""
+    """Derive the project's ``sdist`` command, which adds the models' cards and, unless ``sdist`` is "live", the C."""
 
     class sdist(base):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:

@@ -19,7 +19,7 @@ from mlaot.build import checksums
 
 @contextmanager
 def record_reads(project: Path, out: Path) -> Iterator[list[Path]]:
-    """Yield a list that gets the project's files read meanwhile, modules too, and all that ``mlaot.load`` reads."""
+    """Yield a list that collects the project's files read meanwhile: modules, and files that ``mlaot.load`` reads."""
     read: dict[str, None] = {}
     written: set[str] = set()
     active = True
@@ -45,7 +45,7 @@ def record_reads(project: Path, out: Path) -> Iterator[list[Path]]:
 
 
 def depfile(target: str, read: Iterable[Path]) -> str:
-    """Return what compilers write with -MF: ``target`` is out of date if one of the files is newer."""
+    """Return a dependency file, as compilers write it with -MF: ``target`` depends on the files."""
     return " \\\n  ".join([f"{escape(target)}:", *(escape(str(path)) for path in read)]) + "\n"
 
 
@@ -55,7 +55,7 @@ def escape(path: str) -> str:
 
 
 def drop_bystanders(read: Iterable[Path], models: Iterable[str]) -> list[Path]:
-    """Drop the modules that only a package's ``__init__`` imports: editing them makes no model stale."""
+    """Drop the modules that only a package's ``__init__`` imports, as an edit of those makes no model stale."""
     origins = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     files = {name: Path(file) for name, file in origins.items() if isinstance(file, str)}
     read, todo = list(read), list(models)
@@ -86,7 +86,7 @@ def imported_modules(code: ast.AST, package: str | None, modules: Set[str]) -> s
 def digest(path: Path, since: int) -> str:
     """Return the SHA-256 of a file, or the empty string if the file was edited after ``since``.
 
-    It is unknown then which text was read, and no file has that digest.
+    In that case it is unknown which text was read. No file has the empty digest.
     """
     if path.stat().st_mtime_ns >= since:
         return ""

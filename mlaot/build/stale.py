@@ -1,6 +1,6 @@
-"""Warn if an extension module is older than its model: this file goes into site-packages with an editable install.
+"""Warn if an extension module is older than its model. An editable install puts this file into site-packages.
 
-mlaot need not be installed there, and every start of Python reads this file: it imports little, and only on demand.
+mlaot need not be installed there. Every start of Python runs this file, so it imports little, and only on demand.
 """
 
 import sys

@@ -1,13 +1,13 @@
 """The C compiler: find it, describe it, and compile the C of one model into an extension module.
 
-The build (``hooks.py``, ``setuptools.py``, ``module.py``) finds the compiler before it generates anything, so that a
-machine without one is told at once. ``mlaot tune``, ``mlaot doctor`` and the ONNX backend, which load kernels without
-a module around them, use it too. zig, which pip can install, is the compiler where the machine has none, and for all
-other platforms.
+The build (``hooks.py``, ``setuptools.py``, ``module.py``) finds the compiler before it generates anything, so that the
+error of a machine without a compiler comes at once. ``mlaot tune``, ``mlaot doctor`` and the ONNX backend use the
+compiler too, for kernels without a module around them. zig, which pip can install, is the compiler for all other
+platforms, and for a machine that has no compiler.
 
-A wheel must be the same bytes wherever it is built. The flags of each file are those that CMake gets (``unit_flags`` in
-``printing/cmake.py``): change them there. They come after the user's CFLAGS, so that they win. What else changes an
-object must be among the parts of its key in the cache, and no folder or time may.
+A wheel must have the same bytes wherever it is built. The flags of each file are the same as with CMake; ``unit_flags``
+in ``printing/cmake.py`` defines them. They come after the user's CFLAGS, so that they win. Anything else that changes
+an object must be part of its key in the cache. A folder or a time must not change an object.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ HEADERS = "; install the C library's headers (Debian: apt install libc6-dev, Alp
 
 
 def own_abi() -> str:
-    """Return the stable ABI of this interpreter, for which wheels are built unless told otherwise."""
+    """Return the stable ABI of this interpreter, which is the default ABI of wheels."""
     return ABI3T if is_free_threaded() and sys.version_info >= (3, 15) else ABI3
 
 
 def check_interpreter() -> None:
-    """Refuse an interpreter without a stable ABI that extension modules can use."""
+    """Raise ``MlaotError`` for an interpreter without a stable ABI that extension modules can use."""
     if sys.implementation.name != "cpython":
         raise MlaotError(
             f"a compiled model needs CPython; {sys.executable} is {sys.implementation.name}: build with another Python"
@@ -74,14 +74,17 @@ def is_free_threaded() -> bool:
 
 
 class Toolchain(NamedTuple):
-    """The ``command`` that compiles. ``platform`` is what zig compiles for; None for this machine's own compiler."""
+    """The ``command`` that compiles. ``platform`` is the target of zig, or None for this machine's own compiler."""
 
     command: list[str]
     platform: Platform | None = None
 
 
 def find_toolchain(platform: Platform | None = None, environ: Mapping[str, str] = os.environ) -> Toolchain:
-    """Return the compiler for a platform; if that is None, this machine's own compiler, or zig if it has none."""
+    """Return the compiler for a platform.
+
+    For None it is this machine's own compiler, or zig if the machine has none.
+    """
     own = compiler_name(environ)
     if (platform is None and own) or not (own or has_zig()):
         return Toolchain(find_compiler(environ))
@@ -101,7 +104,7 @@ def has_zig() -> bool:
 def compiler_name(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return ``$CC``, else the first of cc, gcc and clang on ``PATH``, untested; None if there is none.
 
-    No compiler of Windows will do: they lack the extensions of C that kernels use, or python3.lib to link.
+    Compilers of Windows are not considered: they lack the C extensions that kernels use, or python3.lib to link.
     """
     if os.name == "nt":
         return None
@@ -158,8 +161,8 @@ def compile_module(
 ) -> None:
     """Compile ``folder/<stem>*.c`` into ``library``, the extension module, with the same flags as with CMake.
 
-    Copy weights that are not embedded beside it. With ``archive`` also write a static library to that path, which holds
-    the same kernels, the weights, and C's interface in place of Python's.
+    Weights that are not embedded are copied beside it. ``archive`` is the path of a static library to write as well,
+    which holds the same kernels, the weights, and the C interface in place of Python's.
     """
     command, environ = toolchain.command, os.environ
     macros = predefined_macros(command)
@@ -217,7 +220,7 @@ def compile_module(
 
 
 def part_count(source: Path) -> int:
-    """Return into how many parts a C file can be split. The compiler reports a missing file."""
+    """Return the number of parts into which a C file can be split; 1 for a missing file, which the compiler reports."""
     text = source.read_bytes() if source.is_file() else b""
     match = re.search(rb"^#define MLAOT_PART_COUNT (\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 1
@@ -238,7 +241,7 @@ def archiver(toolchain: Toolchain) -> list[str]:
 
 
 def link_options(toolchain: Toolchain, abi: str, folder: Path) -> list[str]:
-    """Return the options of the linker; write the files that it needs for these into ``folder``."""
+    """Return the options of the linker, and write the files that they name into ``folder``."""
     command, platform = toolchain
     if platform is None and sys.platform == "darwin":
         return ["-undefined", "dynamic_lookup", "-Wl,-x"]
@@ -290,12 +293,12 @@ def ask_compiler(*command: str) -> str:
 
 
 def machine_of(macros: str) -> str:
-    """Return x86_64 or aarch64, whichever is the compiler's target, or nothing."""
+    """Return the architecture of the compiler's target, x86_64 or aarch64, or an empty string for any other."""
     return next((machine for machine in ("x86_64", "aarch64") if f"__{machine}__" in macros), "")
 
 
 class CompilerInfo(NamedTuple):
-    """A compiler's ``name``, ``version`` and first ``line`` of ``--version``, without its path; its flags."""
+    """A compiler's ``name``, ``version``, flags, and first ``line`` of ``--version`` without its path."""
 
     name: str
     version: str
@@ -334,7 +337,7 @@ def compiled_isas(settings: Settings, toolchain: Toolchain) -> list[str]:
 
 
 def compiler_file(command: list[str]) -> str:
-    """Return the path, size and time of the compiler's file, which differ once it is replaced."""
+    """Return the path, size and time of the compiler's file, which change if the compiler is replaced."""
     path = os.path.realpath(shutil.which(command[0]) or command[0])
     status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"
@@ -349,7 +352,9 @@ def split_variable(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None = None) -> str:
-    """Run a compiler; if it fails, print its output, if there is more than one line, and raise the line that matters.
+    """Run a compiler.
+
+    If it fails, print an output of several lines, and raise ``MlaotError`` with the line that matters.
 
     ``timeout`` is in seconds.
     """

@@ -1,1 +1,4 @@
-"""The CMake package: ``find_package(mlaot CONFIG)``. Entry point ``cmake.root`` leads scikit-build-core here."""
+"""The CMake package for ``find_package(mlaot CONFIG)``.
+
+Scikit-build-core finds it by the entry point ``cmake.root``.
+"""

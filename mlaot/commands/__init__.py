@@ -1,4 +1,5 @@
-"""The commands of ``mlaot``, a file each: ``HELP``, ``DESCRIPTION``, ``EXAMPLES``, ``add`` (its arguments) and ``run``.
+"""The commands of ``mlaot``, one in each file: ``HELP``, ``DESCRIPTION``, ``EXAMPLES``, ``add`` and ``run``.
 
-``run`` returns the exit status. It imports what only its command needs, so that ``mlaot --help`` is fast.
+``add`` adds the arguments of the command. ``run`` returns the exit status, and imports what only this command needs, so
+that ``mlaot --help`` is fast.
 """

@@ -64,7 +64,7 @@ def available(module: BuiltModule) -> Iterator[str]:
 
 
 def show(data: Data) -> None:
-    """Print one table, in microseconds."""
+    """Print the times of a module as one table, in microseconds."""
     rows = [
         (run["module"], run["isa"], row["entry"], row["batch"] or "", *[f"{1e6 * row[key]:,.2f}" for key in TIMES])
         for run in data["runs"]

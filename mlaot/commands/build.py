@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_project(project: Path) -> None:
-    """Check the settings of a project, which may also stand in a build file of CMake or meson."""
+    """Check the settings of a project, whose model may also be declared in a build file of CMake or meson."""
     if not any((project / name).is_file() for name in ("CMakeLists.txt", "meson.build")):
         load_settings(project)
 

@@ -1,4 +1,4 @@
-"""``mlaot check``: check that a wheel's files are those packed, and that its modules compute right here."""
+"""``mlaot check``: check that a wheel's files are unchanged, and that its modules compute correctly on this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(data: Data) -> None:
-    """Print a line for each module and instruction set, and the answers that missed their bounds."""
+    """Print a line for each module and instruction set, and a line for each answer outside of its bound."""
     rows = [
         (name, isa, f"{100 * share:.1f} % of the bound")
         for name, answer in data.items()

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
-    """Return the commands with their options, as the templates read them."""
+    """Describe the commands and their options for the templates."""
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     helps = {action.dest: action.help or "" for action in commands._choices_actions}
     return [
@@ -57,7 +57,7 @@ def option(action: argparse.Action) -> dict[str, Any]:
 
 
 def values(positionals: list[argparse.Action]) -> dict[str, Any]:
-    """Describe the positional arguments: one of a few words, or files."""
+    """Describe the positional arguments of a command: one of a few words, or files."""
     choices = [choice for action in positionals for choice in action.choices or ()]
     return {"choices": choices, "zsh": f"*:value:{zsh_values(choices)}"}
 

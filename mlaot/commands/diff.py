@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compare(old: str, new: str) -> Data:
-    """Return the differences between two wheels, from the outside to the inside."""
+    """Return the differences between two wheels: files, then modules, then their state and answers."""
     wheels = [read_wheel(Path(path)) for path in (old, new)]
     files = changes(*map(contents, wheels))
     about = changes(*[{**wheel["metadata"], "tags": ", ".join(wheel["tags"])} for wheel in wheels])
@@ -105,7 +105,7 @@ def flatten(answer: Data) -> dict[str, str]:
 
 
 def compare_values(old: Path, new: Path) -> Iterator[Data]:
-    """Yield arrays of the same name, type and shape that differ: in how many elements, and by how much at most."""
+    """Yield the arrays of equal name, type and shape that differ: how many elements differ, and by how much at most."""
     import numpy as np
 
     with np.load(old) as before, np.load(new) as after:

@@ -1,4 +1,4 @@
-"""``mlaot doctor``: tell whether a wheel can be built here, and what to do if not."""
+"""``mlaot doctor``: tell whether a wheel can be built on this machine, and what to do if not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Check:
-    """``status``: ok, fetched, optional or missing; ``found``: what is there, or what is wrong and how to mend it."""
+    """A check. ``status`` is ok, fetched, optional or missing; ``found`` says what is there, or what is wrong."""
 
     what: str
     status: str
@@ -72,7 +72,7 @@ def show(data: Data) -> None:
 
 
 def verdict(data: Data) -> str:
-    """Say whether a wheel can be built here, and by what, if not by everything."""
+    """Say whether a wheel can be built here, and by pip only if zig must be fetched."""
     if not data["can_build"]:
         return "No wheel can be built here: see `missing` above."
     if any(check["status"] == "fetched" for check in data["checks"]):
@@ -81,7 +81,7 @@ def verdict(data: Data) -> str:
 
 
 def examine(folder: Path) -> Iterator[Check]:
-    """Yield what a build needs, in the order in which it needs it."""
+    """Yield a check of each thing that a build needs, in the order of use."""
     yield check("python", interpreter)
     yield Check("mlaot", "ok", importlib.metadata.version("mlaot"))
     yield from packages()
@@ -131,7 +131,7 @@ def packages() -> Iterator[Check]:
 
 
 def optional(what: str, package: str, without: str) -> Check:
-    """Check a package that helps but is not required."""
+    """Check a package that is useful but not required."""
     try:
         return Check(what, "ok", importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
@@ -153,7 +153,7 @@ def compilers(folder: Path) -> Iterator[Check]:
 
 
 def fetches_zig(folder: Path) -> bool:
-    """Tell whether pip fetches zig for a build: it compiles for this platform, and the backend is mlaot's own."""
+    """Tell whether pip fetches zig for a build: zig compiles for this platform, and the backend is mlaot's own."""
     from mlaot.build.platforms import this_platform
 
     try:

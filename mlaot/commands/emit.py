@@ -1,4 +1,4 @@
-"""``mlaot emit``: write the C of a project or of one module, without compiling it; or the same as plain Python."""
+"""``mlaot emit``: write the C of a project or of one module without compiling it, or write it as plain Python."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Emit the files as a build does, but in this process."""
+    """Write the same files as a build, but trace in this process."""
     from mlaot.build import child
     from mlaot.build.sources import depfile
     from mlaot.files import runtime_files, write

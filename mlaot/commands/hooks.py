@@ -1,7 +1,7 @@
 """Call PEP 517 hooks of a project, each in a process of its own with the packages of this environment.
 
-The lines of a hook are passed on as it prints them: stderr to stderr, stdout to a ``Note``. So a failure is reported
-once, by what failed.
+The lines of a hook are passed on as soon as it prints them: stderr to stderr, and stdout to a ``Note``. So only the
+program that failed reports a failure.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def call_hook(
 ) -> Path:
     """Let ``build_wheel`` or ``build_sdist`` write a file into ``out``; ``note`` gets the lines that it prints.
 
-    ``options`` are those of -C. What the hook is at is reported, also by the lines of ninja and make. Without ``cache``
-    no object of an earlier build is used. A hook that fails has printed why, and only ``SystemExit`` is raised.
+    ``options`` are the options of -C. The hook reports its progress, also by the lines of ninja and make. Without
+    ``cache`` no object of an earlier build is used. A hook that fails has printed its error, so only ``SystemExit`` is
+    raised.
     """
     build = read_pyproject(project).get("build-system", {})
     backend = build.get("build-backend", "setuptools.build_meta:__legacy__")
@@ -97,7 +98,7 @@ def run_hook(
 
 
 def pass_on(lines: Iterable[str], note: Note) -> bool:
-    """Pass each line on to ``note``, except chatter; tell whether any line was passed on."""
+    """Pass each line on to ``note``, except those without news for the user; tell whether any line was passed on."""
     any_passed = False
     for line in lines:
         if not line.startswith(CHATTER):

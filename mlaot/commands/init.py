@@ -92,7 +92,10 @@ def check_free(path: Path) -> None:
 
 
 def lines_to_add(folder: Path) -> str:
-    """Return the lines that make the project in ``folder`` one of mlaot, with its own backend if that is setuptools."""
+    """Return the lines that add mlaot to the pyproject.toml in ``folder``.
+
+    A project with setuptools keeps its backend.
+    """
     pyproject = read_pyproject(folder)
     if "mlaot" in pyproject.get("tool", {}):
         raise MlaotError(f"{folder / FILE} has a [tool.mlaot] already; nothing was written")

@@ -1,4 +1,4 @@
-"""``mlaot inspect``: show what a model becomes, or what a built module is."""
+"""``mlaot inspect``: show the kernels and files that a model is compiled to, or the contents of a built module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def describe_model(settings: Settings, model: ModelSettings, graph: bool) -> Dat
 
 
 def describe_program(program: Program) -> Data:
-    """Return the module's own ``info``, and what only the uncompiled program shows."""
+    """Return the module's ``info``, and the kernels and files, which only the uncompiled program knows."""
     from mlaot.binding.extents import shown
     from mlaot.binding.tables import describe
     from mlaot.files import program_files
@@ -98,7 +98,8 @@ def describe_program(program: Program) -> Data:
 def describe_kernel(kernel: Kernel, dims: set[str]) -> Data:
     """Describe a kernel: its kind, the lines of the graph that it computes, its work and its memory traffic.
 
-    Bytes are those of all arrays that it reads or writes, each counted once; operations are counted for contractions.
+    The bytes are those of all arrays that the kernel reads or writes, each counted once. Operations are counted for
+    contractions only.
     """
     from mlaot.binding.extents import shown
     from mlaot.lower.costs import cost_of
@@ -121,7 +122,7 @@ def describe_built(target: str) -> Data:
 
 
 def describe_module(module: BuiltModule) -> Data:
-    """Describe a module of a wheel; if it is for another platform, by what its file name says."""
+    """Describe a module of a wheel. Of a module for another platform only the file name is used."""
     try:
         return {"module": module.name, "info": ask(module, "info")}
     except MlaotError as error:

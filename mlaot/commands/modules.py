@@ -1,4 +1,4 @@
-"""Find built modules as commands name them: in a wheel, as a file, or by the name of an import."""
+"""Find the built modules that commands name by a wheel, a file, or the name of an import."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeErro
 
 @contextmanager
 def modules_of(target: str, *, required: bool = False) -> Iterator[list[BuiltModule]]:
-    """Yield the modules of a wheel, which is unpacked meanwhile, or the one of that file or name.
+    """Yield the modules of a wheel, which stays unpacked meanwhile, or the single module with that file or name.
 
-    With ``required`` a wheel must have some.
+    With ``required``, a wheel without modules raises ``MlaotError``.
     """
     path = Path(target)
     if path.is_dir():
@@ -59,7 +59,7 @@ def module_name(path: str) -> str:
 
 @contextmanager
 def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a wheel to read, and turn errors that occur meanwhile into ``MlaotError``."""
+    """Open a wheel for reading, and turn errors of reading it into ``MlaotError``."""
     try:
         with zipfile.ZipFile(path) as wheel:
             yield wheel
@@ -72,7 +72,7 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_wheel(path: Path) -> dict[str, Any]:
-    """Read what a wheel tells without being imported: metadata, tags, files with sizes and checksums."""
+    """Read a wheel without importing it: metadata, tags, and files with sizes and checksums."""
     with open_wheel(path) as wheel:
         headers = {
             name.rpartition("/")[2]: email.parser.Parser().parsestr(wheel.read(name).decode())

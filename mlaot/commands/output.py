@@ -1,4 +1,4 @@
-"""Print the output of commands: as JSON, or as lines and tables, with rich if it is installed and on a terminal."""
+"""Print the output of commands as JSON, or as lines and tables. On a terminal, tables use rich if it is installed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plain_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> 
 
 
 def rich_table(heads: list[str], right: list[bool], cells: list[list[str]]) -> bool:
-    """Print the same, fitted to the terminal; tell whether rich is installed."""
+    """Print a table that fits the terminal; return False if rich is not installed."""
     try:
         from rich.console import Console
         from rich.padding import Padding

@@ -1,4 +1,4 @@
-"""``mlaot passes``: print how the graph shrinks, or what one pass does to a graph read as text."""
+"""``mlaot passes``: print how each pass changes the graph, or the result of one pass on a graph read as text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_only(name: str, source: str) -> None:
-    """Print what the pass ``name`` makes of each graph of a text."""
+    """Print the result of the pass ``name`` on each graph in a text."""
     from mlaot import passes
     from mlaot.errors import MlaotError
     from mlaot.ir.text import parse_all, text

@@ -1,4 +1,4 @@
-"""Find projects as commands name them: a folder with a pyproject.toml, a bare ``module:attribute``, or an ONNX file."""
+"""Find the projects that commands name by a folder with a pyproject.toml, a ``module:attribute``, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def find_target(target: str) -> Project:
 
 
 def is_bare(target: str) -> bool:
-    """Tell whether the target is module:attribute or an ONNX file, and no folder."""
+    """Tell whether the target is module:attribute or an ONNX file, and not a folder."""
     return not Path(target).is_dir() and (":" in target or target.endswith(".onnx"))
 
 

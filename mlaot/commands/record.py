@@ -1,4 +1,4 @@
-"""RECORD, the list of a wheel's files: check that the files are those that were packed."""
+"""Check the files of a wheel against its RECORD, the list of the files that were packed."""
 
 from __future__ import annotations
 

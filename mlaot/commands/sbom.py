@@ -67,7 +67,7 @@ def provenance_of(bom: Data) -> dict[str, str]:
 
 
 def licence_of(part: Data) -> str:
-    """Return the licence of a model, the files with its text, and its card, as far as it has any."""
+    """Return the licence of a model, the files with its text, and its card, without those that are missing."""
     licences = [row["expression"] for row in part.get("licenses", []) if "expression" in row]
     files = [unquote(row["url"]).removeprefix("../") for row in part.get("externalReferences", [])]
     return ", ".join([*licences, *files])

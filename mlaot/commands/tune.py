@@ -72,6 +72,6 @@ def tune_for(isa: Machine, programs: list[Program], project: Path, command: list
 
 
 def tuned_line(result: Measurement) -> str:
-    """Format a result: ``i=6 j=4: 812.1 us``, or which schedule it replaces."""
+    """Format a result: ``i=6 j=4: 812.1 us``, with the schedule that it replaces if it is faster."""
     best, chosen = (f"{s}: {1e6 * result.seconds[s]:.1f} us" for s in (result.best, result.chosen))
     return best if result.best == result.chosen else f"{best} instead of {chosen} ({result.gain:.2f})"

@@ -1,4 +1,4 @@
-"""``mlaot verify``: check that a wheel is what its sources give."""
+"""``mlaot verify``: check that a build from the sources gives the same wheel."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def copy_project(source: Path, target: Path) -> Path:
-    """Copy the files of a project, without what was built there."""
+    """Copy the files of a project, except results of builds."""
 
     def excluded(folder: str, names: list[str]) -> list[str]:
         top = Path(folder) == source
@@ -98,7 +98,7 @@ def compare(wheel: Path, rebuilt: Path) -> Data:
 
 
 def differences(old: zipfile.ZipFile, new: zipfile.ZipFile) -> Iterator[Data]:
-    """Yield the files that differ, and where. Skip RECORD, which holds the digests of the others."""
+    """Yield the files that differ, and the place of the difference. RECORD is skipped: it holds the others' digests."""
     names = [set(wheel.namelist()) for wheel in (old, new)]
     same = True
     for name in sorted(names[0] | names[1]):
@@ -117,7 +117,7 @@ def differences(old: zipfile.ZipFile, new: zipfile.ZipFile) -> Iterator[Data]:
 
 
 def difference(old: bytes, new: bytes) -> str:
-    """Say where two contents differ: sections of a library, a line of a text, or else a byte."""
+    """Name the difference between two contents: sections of a library, a line of a text, or else a byte."""
     parts = [sections(content) for content in (old, new)]
     if all(parts):
         names = [row["what"] for row in changes(*parts)]
@@ -134,7 +134,7 @@ def difference(old: bytes, new: bytes) -> str:
 
 
 def sections(content: bytes) -> dict[str, bytes]:
-    """Return the sections of a 64-bit ELF file by name; none of another or damaged file."""
+    """Return the sections of a 64-bit ELF file by name, or none for a damaged file or another format."""
     if content[:6] != b"\x7fELF\x02\x01":
         return {}
     try:

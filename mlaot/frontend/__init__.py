@@ -1,1 +1,1 @@
-"""From what a user declares to a graph: scalars (micrograd) and arrays (NumPy)."""
+"""Front ends: models that a user declares with scalars (micrograd) or arrays (NumPy) become graphs."""

@@ -1,4 +1,4 @@
-"""The intermediate representation: types, dims, hash-consed nodes with union-find."""
+"""The intermediate representation: types, dims, and hash-consed nodes with union-find."""
 
 from mlaot.ir.dims import Dim, dim
 from mlaot.ir.graph import Graph, Node, topological, users

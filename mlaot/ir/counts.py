@@ -1,11 +1,11 @@
-"""Counted dims: named dims that no input shows, but a value of the graph that an op ``count`` notes.
+"""Counted dims: named dims that a value of the graph determines by an op ``count``, and no shape of an input.
 
     v1 = count(v0, dim=found, most=n) : i64[]
     v2 = iota(shape=(found), ..) : i64[found]      computed once v1 is
     return y=v2, found_=v1
 
-What has the dim in its type or its attributes waits for the number as if it were an argument. Each count is an output
-of the graph, so no pass drops it.
+A node that has the dim in its type or its attributes depends on the count as if it were an argument. Each count is an
+output of the graph, so that no pass drops it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNT = "count"  # the op that notes a counted dim
 
 @dataclass(frozen=True)
 class Count:
-    """A counted dim: its ``name``, the most that it may be, in dims that are known before, and the ``node``."""
+    """A counted dim: its ``name``, its bound ``most`` in dims that are known before, and the ``node``."""
 
     name: str
     most: Dim
@@ -33,7 +33,7 @@ class Count:
 
 
 def counts(graph: Graph) -> list[Count]:
-    """List the counted dims of a graph, each behind those that it is counted in."""
+    """List the counted dims of a graph, each after the dims that its count depends on."""
     found = {}
     for node in map(Node.find, graph.outputs.values()):
         if node.op.name == COUNT:
@@ -51,7 +51,7 @@ def counts(graph: Graph) -> list[Count]:
 
 
 def most_of(counted: Iterable[Count]) -> dict[str, Dim]:
-    """Return what each counted dim is at most, in other dims."""
+    """Return the bound of each counted dim in other dims."""
     most: dict[str, Dim] = {}
     for count in counted:
         most[count.name] = largest(count.most, most)
@@ -59,7 +59,7 @@ def most_of(counted: Iterable[Count]) -> dict[str, Dim]:
 
 
 def levels(graph: Graph, counted: Iterable[Count]) -> dict[Node, int]:
-    """Return how many of the dims in their order must be counted before each node can be computed."""
+    """Return for each node the number of dims, in their order, that must be counted before it can be computed."""
     number = {count.name: i for i, count in enumerate(counted, 1)}
     return {
         node: max((number[name] for name in needs), default=0) for node, needs in _needs(graph, number.keys()).items()
@@ -67,7 +67,10 @@ def levels(graph: Graph, counted: Iterable[Count]) -> dict[Node, int]:
 
 
 def _needs(graph: Graph, counted: Iterable[str]) -> dict[Node, frozenset[str]]:
-    """Return which counted dims each node waits for, itself or by an argument; a count does not wait for its own."""
+    """Return the counted dims that each node depends on, directly or by an argument.
+
+    A count does not depend on its own dim.
+    """
     wanted, needs = frozenset(counted), dict[Node, frozenset[str]]()
     for node in graph.nodes():
         own = frozenset() if node.op.name == COUNT else dims_in((node.type, *node.attrs.values())) & wanted

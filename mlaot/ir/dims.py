@@ -1,7 +1,7 @@
 """Dimensions: an int, or a canonical polynomial over named dims (``batch``, ``2 * batch + 3``, ``batch // 4``).
 
 Two expressions that are equal as polynomials are equal as objects, so shapes compare by ``==``. A dim is never
-negative; nothing else is known of a named one until the module is called.
+negative. Nothing else is known of a named dim until the module is called.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Monomial = tuple["str | Quotient", ...]
 
 @dataclass(frozen=True)
 class Expr:
-    """A sum of ``coefficient * product of atoms``, terms in a fixed order; never a plain integer."""
+    """A sum of ``coefficient * product of atoms``, with the terms in a fixed order. It is never a plain integer."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The named dims in it."""
+        """The named dims in the expression."""
         atoms = [atom for monomial, _ in self.terms for atom in monomial]
         return frozenset().union(*({atom} if isinstance(atom, str) else atom.top.names for atom in atoms))
 
     @property
     def quotient(self) -> Quotient | None:
-        """Return the quotient that is a term of its own with the coefficient 1, if there is exactly one."""
+        """Return the quotient that is a term by itself with the coefficient 1, if there is exactly one."""
         found = [m[0] for m, coefficient in self.terms if coefficient == 1 and len(m) == 1]
         quotients = [atom for atom in found if isinstance(atom, Quotient)]
         return quotients[0] if len(quotients) == 1 else None
@@ -107,7 +107,10 @@ class Expr:
     __mod__ = __rmod__ = __pow__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = __index__
 
     def __str__(self) -> str:
-        """Write text that ``parse`` reads, and C where names do: division rounds down as dims are never negative."""
+        """Format text that ``parse`` reads.
+
+        It is also an expression of C if the names are: as dims are never negative, C's division rounds down too.
+        """
         return " + ".join(" * ".join([*_factors(m)] + ([str(c)] if c != 1 or not m else [])) for m, c in self.terms)
 
     __repr__ = __str__
@@ -119,12 +122,12 @@ NOMINAL = 64  # stands for a named dim where costs are compared
 
 @cache
 def dim(name: str) -> Expr:
-    """Make a named dimension: one wheel then serves every value of it."""
+    """Return a named dimension, of which one wheel serves every value."""
     return Expr((((identifier(name, "a dimension"),), 1),))
 
 
 def parse(text: int | str) -> Dim:
-    """Read a dim: names, integers, ``+``, ``-``, ``*``, ``/`` or ``//`` by an integer, parentheses."""
+    """Parse a dim: names, integers, ``+``, ``-``, ``*``, ``/`` or ``//`` by an integer, and parentheses."""
     if isinstance(text, int):
         return text
     tokens = TOKEN.findall(text)
@@ -192,7 +195,7 @@ NO_NAMES: frozenset[str] = frozenset()
 
 
 class Unequal(MlaotError):
-    """Two extents that must be equal are not, or only for some sizes of the named dims."""
+    """Two extents that must be equal differ, or are equal only for some sizes of the named dims."""
 
     def __init__(self, message: str, one: Dim, other: Dim) -> None:
         super().__init__(message)
@@ -230,7 +233,7 @@ def assign(value: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def step_of(value: Dim, name: str) -> Dim:
-    """Return how much ``value`` grows where a named dim grows by one."""
+    """Return the increase of ``value`` if a named dim increases by one."""
     if name not in names(value):
         return 0
     return assign(value, {name: dim(name) + 1}) + -1 * value
@@ -244,9 +247,9 @@ def nominal(value: Dim) -> int:
 def nonnegative(value: Dim) -> bool:
     """Tell whether ``value >= 0`` is certain for all values of the named dims.
 
-    Quotients that are subtracted are bounded by ``top / bottom`` from above, others by ``(top - bottom + 1) / bottom``
-    from below; a sum of products without a negative coefficient is certain. Of ``n // 2 - n // 4``, the latter is
-    bounded by ``(n // 2) / 2``.
+    A subtracted quotient is bounded from above by ``top / bottom``, and any other quotient from below by ``(top -
+    bottom + 1) / bottom``. A sum of products without a negative coefficient is certainly nonnegative. In ``n // 2 - n
+    // 4`` the second quotient is bounded by ``(n // 2) / 2``.
     """
     terms = _terms(value)
     if all(coefficient >= 0 for _, coefficient in terms):
@@ -269,7 +272,7 @@ def _bottoms(terms: tuple[tuple[Monomial, int], ...]) -> set[int]:
 
 
 def most(a: Dim, b: Dim) -> Dim:
-    """Return a dim that is no less than either, as small as the coefficients tell."""
+    """Return an upper bound of both dims, as small as their coefficients allow."""
     if nonnegative(a - b):
         return a
     a_terms, b_terms = dict(_terms(a)), dict(_terms(b))
@@ -277,7 +280,7 @@ def most(a: Dim, b: Dim) -> Dim:
 
 
 def largest(value: Dim, most: Mapping[str, Dim]) -> Dim:
-    """Return a dim that ``value`` does not exceed while each named dim in ``most`` is at most that."""
+    """Return an upper bound of ``value``, given upper bounds ``most`` of named dims."""
     if names(value).isdisjoint(most):
         return value
     total: Dim = 0
@@ -301,7 +304,7 @@ def product(shape: tuple[Dim, ...]) -> Dim:
 
 
 def quotient(value: Dim, by: Dim) -> Dim | None:
-    """Return ``value / by``, for a ``by`` of one term; None where that is no whole expression."""
+    """Return ``value / by`` for a ``by`` of one term, or None if the division has a remainder."""
     divisor = _terms(by)
     if len(divisor) != 1:
         return None
@@ -325,12 +328,12 @@ def terms(value: Dim) -> dict[Monomial, int]:
 
 
 def polynomial(coefficients: dict[Monomial, int]) -> Dim:
-    """Make the dim that has the given coefficient of each monomial."""
+    """Return the dim with the given coefficient of each monomial."""
     return _canonical(coefficients)
 
 
 def _factors(monomial: Monomial) -> list[str]:
-    """Write atoms to be multiplied in C: a quotient behind another factor needs parentheses."""
+    """Format a product of atoms in C. A quotient after another factor needs parentheses."""
     return [f"({atom})" if i and isinstance(atom, Quotient) else str(atom) for i, atom in enumerate(monomial)]
 
 
@@ -349,5 +352,5 @@ def _canonical(terms: dict[Monomial, int]) -> Dim:
 
 @cache
 def _rank(monomial: Monomial) -> tuple[int, str]:
-    """Return the sort key of a monomial in a sum: those of many factors come first."""
+    """Return the sort key of a monomial in a sum: monomials of many factors come first."""
     return -len(monomial), str(monomial)

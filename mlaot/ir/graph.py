@@ -2,7 +2,7 @@
 
 A node is one use of an op and also its value. Equal nodes of a graph are one object, so common subexpressions never
 arise. A rewrite *forwards* a node to an equal, better one: ``find`` follows the links, and nothing is deleted.
-``text.py`` has the text form, with one node a line.
+``text.py`` has the text form, with one node on each line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Use:
         return max(self.layouts, key=len)
 
     def extent(self, label: Label) -> Dim:
-        """Return the result's extent along an axis: as it comes where kept or of the layout, else the node's own."""
+        """Return the result's extent along an axis: the layout's if it is kept or blocked, else the node's own."""
         if label in self.extents and (label not in self.map.whole or label not in self.map.result):
             return self.extents[label]
         shape: tuple[Dim, ...] = self.node.type.shape
@@ -54,10 +54,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Axes:
-    """``of`` returns the map of a node; ``form`` the op in another layout, or None where it has no such form.
+    """The axis rules of an op. ``of`` returns the map of a node, and ``form`` the op in another layout, if it has one.
 
-    ``elementwise``: each element of the result is computed from the elements of the arguments at its place.
-    ``reduces``: the op makes one value of all those along some axes, in any order of them.
+    ``elementwise`` is true if each element of the result is computed from the elements of the arguments at the same
+    place. ``reduces`` is true if the op combines all values along some axes, in any order, to one.
     """
 
     of: Callable[[Node], AxisMap]
@@ -70,8 +70,8 @@ class Axes:
 class Index:
     """The ``argument`` of an op that holds indices, and their ``range(*types, **attrs)``.
 
-    A module refuses a caller's integers out of range; ``out_of_range`` says what the op does with those that a model
-    computes.
+    A module raises an error for a caller's integers out of range. ``out_of_range`` says what the op does with integers
+    out of range that a model computes.
     """
 
     argument: int
@@ -81,23 +81,28 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """``type_rule(*types, **attrs)``, ``reference(*arrays, **attrs)``: NumPy, the meaning of the op.
+    """A kind of computation: everything that the compiler knows of it.
 
-    ``vjp(ct, out, *args, **attrs)`` gives one cotangent (or None) per argument. ``axes``: how axes go
-    through it, from which batching, layouts and views follow. ``c(args, **attrs)`` is the expression of an elementwise
-    op in a loop nest, of numbers or of lanes; ``nest(target)`` gives the statements of a kernel that computes nothing
-    else (``mlaot/ops/nests``).
-    ``doc`` says in a line what the op computes, of arguments x and y (a, b for two alike).
-    ``needs(*types, **attrs)`` are dims that must not be negative for the op to stay within its arguments. ``draws``:
-    each example of a batch has a value of its own, even where no argument is batched. ``index``: which argument is made
-    of indices, if one is. Where axes do not say how to batch, ``batch(node, args, batched, dim)`` gives the node with a
-    leading ``dim``; ``args`` are batched where ``batched`` says so.
+    ``type_rule(*types, **attrs)`` returns the type of the result. ``reference(*arrays, **attrs)`` computes the op in
+    NumPy, which defines its meaning. ``doc`` says in a line what the op computes of arguments x and y (a and b for two
+    of the same kind).
+
+    ``vjp(ct, out, *args, **attrs)`` returns one cotangent (or None) for each argument. ``axes`` says how axes pass
+    through the op, from which batching, layouts and views follow. If that does not say how to batch, ``batch(node,
+    args, batched, dim)`` returns the node with a leading ``dim``; ``batched`` says which of ``args`` are batched.
+    ``c(args, **attrs)`` is the expression of an elementwise op in a loop nest, for numbers or lanes. ``nest(target)``
+    returns the statements of a kernel that computes only this op (``mlaot/ops/nests``).
+
+    ``needs(*types, **attrs)`` are dims that must not be negative, so that the op stays within its arguments. With
+    ``draws`` each example of a batch has a value of its own, even if no argument is batched. ``index`` names the
+    argument that holds indices, if there is one.
 
     ``moves``: each element of the result is an element of an argument. ``exact``: the result is a number that the dtype
-    of its arguments holds, computed in whichever wider one. ``linear``: the sum of its values is its value of the sum.
-    ``cheap``: kernels compute it again rather than store it. ``repeats``: of a reduction, the name of the op of two
-    values that it repeats. ``view(node, strides)``: where the elements of a result that copies nothing lie in its
-    argument. ``parts(node, strides)``: where arguments lie in the result, or nothing where they do not lie by strides.
+    of the arguments can hold, in whichever wider dtype it is computed. ``linear``: the op of a sum is the sum of the
+    ops. ``cheap``: kernels compute the op again rather than store it. ``repeats`` is, for a reduction, the name of the
+    op of two values that it repeats. ``view(node, strides)`` gives the places in the argument of the elements of a
+    result that copies nothing. ``parts(node, strides)`` gives the places of arguments in the result, or nothing if
+    strides do not describe them.
     """
 
     name: str
@@ -134,21 +139,27 @@ class Op:
 
     @property
     def elementwise(self) -> bool:
-        """Whether each element of the result is computed from the elements of the arguments at its place."""
+        """Whether each element of the result is computed from the elements of the arguments at the same place."""
         return self.axes is not None and self.axes.elementwise
 
     @property
     def reduces(self) -> bool:
-        """Whether the op makes one value of all those along some axes, in any order of them."""
+        """Whether the op combines all values along some axes, in any order, to one."""
         return self.axes is not None and self.axes.reduces
 
 
 class Node:
+<<<<<<< HEAD
     """One use of an op; only ``Graph.forward`` ever changes it.
 
     ``origin`` names the part of the model that the node is for, such as ``blocks.3.qkv``; kernels get names from it.
     ``line`` is the line of the user's code that the node is for, such as ``model.py:12``. A node takes both from one
     that it stands for; its origin is a guess, that of an argument, until then.
+=======
+    """One use of an op, and its value. Only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
+
+    ``origin`` names the part of the model that the node belongs to, such as ``blocks.3.qkv``; it names kernels.
+>>>>>>> docstrings
     """
 
     __slots__ = ("args", "attrs", "forwarded", "graph", "guessed", "line", "op", "origin", "type")
@@ -180,9 +191,13 @@ class Node:
 
 
 class Graph:
-    """Named inputs, named outputs, and writes: values that go into a slot after the slot's last read.
+    """Named inputs, named outputs, and writes: values that are stored in a slot after the slot's last read.
 
+<<<<<<< HEAD
     New nodes take ``origin`` and ``line`` as theirs; while a function is traced, ``locate`` tells the line.
+=======
+    ``origin`` becomes the origin of new nodes.
+>>>>>>> docstrings
     """
 
     text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
@@ -214,6 +229,7 @@ class Graph:
         return node if node.forwarded is None else node.find()
 
     def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
+<<<<<<< HEAD
         """Add the op of ``node``, which may be of another graph, with its attributes unless others are given."""
         with self.like(node):
             return self.add(node.op, args, node.attrs if attrs is None else attrs)
@@ -227,9 +243,16 @@ class Graph:
             yield
         finally:
             self.origin, self.line, self.locate = outer
+=======
+        """Add a node with the op of ``node``, which may be of another graph, and with its attributes or others."""
+        outer, self.origin = self.origin, node.origin
+        result = self.add(node.op, args, node.attrs if attrs is None else attrs)
+        self.origin = outer
+        return result
+>>>>>>> docstrings
 
     def constant(self, value: object, dtype: DType) -> Node:
-        """Return a constant, one node for the same bits."""
+        """Return a constant. The same bits give the same node."""
         return self.add(const, (), {"value": Literal(value, dtype)})
 
     def input(self, name: str, type_: Type, **notes: Any) -> Node:
@@ -255,7 +278,10 @@ class Graph:
         return [n.find() for n in (*self.outputs.values(), *self.writes.values())]
 
     def nodes(self) -> list[Node]:
-        """Return the representatives that a root needs, arguments before users; no recursion, for deep graphs."""
+        """Return the representatives that the roots depend on, arguments before users.
+
+        Deep graphs need no recursion.
+        """
         roots = self.roots()
         state = (self._links, len(self._table), tuple(map(id, roots)))
         if self._order[0] != state:
@@ -263,7 +289,7 @@ class Graph:
         return list(self._order[1])
 
     def users(self) -> Mapping[Node, Sequence[Node]]:
-        """Return ``users`` of all nodes, in their order; it is computed again only where the graph has changed."""
+        """Return ``users`` of all nodes in order. It is computed again only after the graph has changed."""
         nodes = self.nodes()
         if self._users[0] != self._order[0]:
             self._users = self._order[0], users(nodes)
@@ -271,7 +297,7 @@ class Graph:
 
     @property
     def size(self) -> int:
-        """How many different nodes were made."""
+        """The number of different nodes that were made."""
         return len(self._table)
 
     def __str__(self) -> str:
@@ -279,7 +305,10 @@ class Graph:
 
 
 def topological(roots: Iterable[Node], within: Container[Node] | None = None) -> list[Node]:
-    """Order what ``roots`` reach, each after its arguments; only through nodes of ``within`` where given."""
+    """Order the nodes that ``roots`` depend on, each after its arguments.
+
+    If given, only through nodes of ``within``.
+    """
     order: list[Node] = []
     done: set[Node] = set()
     begun: set[Node] = set()

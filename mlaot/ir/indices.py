@@ -1,4 +1,4 @@
-"""Ranges of integers that are indices into an axis, and the elements of inputs that are such integers."""
+"""Ranges of integers that are indices into an axis, and the elements of inputs that hold such integers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Span = tuple[Dim, Dim, int]  # of an axis: the first element, how many, the step
 class IndexRange:
     """Elements of an input are indices into an axis of ``size`` elements: from 0 to ``size - 1``.
 
-    ``wraps``: negative ones count from the end, from ``-size`` on. ``ignored``: a number that names no element and is
-    allowed as well. ``box``: which elements of the input, by axis; None for all of an axis, and nothing where all
-    elements of the input are indices. Of floating-point numbers the whole part counts.
+    With ``wraps``, negative indices from ``-size`` on count from the end. ``ignored`` is a further number that is
+    allowed and names no element. ``box`` gives the elements of the input that are indices, a span for each axis or None
+    for a whole axis. An empty box stands for all elements. A floating-point number is truncated.
     """
 
     size: Dim
@@ -32,19 +32,19 @@ class IndexRange:
         return array[(*[slice(None) if span is None else _run(*span, dims) for span in self.box], ...)]
 
     def outside(self, array: Any, dims: Mapping[str, int]) -> Any:
-        """Return which elements of ``array`` are indices out of range, as booleans."""
+        """Return a mask of the elements of ``array`` that are indices out of range."""
         mask = np.zeros(np.shape(array), bool)
         size, values = substitute(self.size, dims), self.part(np.asarray(array), dims)
         self.part(mask, dims)[...] = outside(values, size, wraps=self.wraps, ignored=self.ignored)
         return mask
 
     def refusal(self, array: Any, dims: Mapping[str, int]) -> str:
-        """Describe the first element that is out of range; return nothing where none is."""
+        """Describe the first element that is out of range, or return an empty string."""
         return refusal(array, self.outside(array, dims), substitute(self.size, dims), self.wraps, self.ignored)
 
 
 def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -> str:
-    """``[3, 1]: expected values from 0 to 9, got 10``, of the first element where ``bad`` is true."""
+    """Describe the first element where ``bad`` is true: ``[3, 1]: expected values from 0 to 9, got 10``."""
     if not bad.any():
         return ""
     place = tuple(map(int, np.argwhere(bad)[0]))
@@ -53,7 +53,7 @@ def refusal(array: Any, bad: Any, size: int, wraps: bool, ignored: int | None) -
 
 
 def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None = None) -> Any:
-    """Return which numbers are no indices into an axis of ``size`` elements, as booleans."""
+    """Return a mask of the numbers that are not indices into an axis of ``size`` elements."""
     is_unsigned = np.asarray(values).dtype.kind in "ub"
     low = -size if wraps and not is_unsigned else 0
     mask = (np.trunc(values) < low) | (np.trunc(values) >= size) | np.isnan(values)
@@ -61,7 +61,7 @@ def outside(values: Any, size: int, *, wraps: bool = False, ignored: int | None 
 
 
 def bounds_text(first: str, last: str, ignored: int | None) -> str:
-    """``values from 0 to 9 or -100``"""
+    """Return ``values from 0 to 9 or -100``"""
     return f"values from {first} to {last}" + ("" if ignored is None else f" or {ignored}")
 
 

@@ -1,6 +1,6 @@
-"""Maps of an op's axes and strides of its elements, which ``mlaot.ops`` defines for each op and layouts follow from.
+"""Maps of an op's axes, and strides of its elements, from which layouts follow.
 
-``mlaot/ops/axes.py`` explains the maps of axes, ``mlaot/ops/views.py`` the places of elements.
+``mlaot.ops`` defines them for each op: ``mlaot/ops/axes.py`` the maps of axes, ``mlaot/ops/views.py`` the strides.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Strides = Sequence[Dim]  # in elements
 
 @dataclass(frozen=True)
 class AxisMap:
-    """A label for each axis of each argument, and for each of the result."""
+    """A label for each axis of each argument and of the result."""
 
     args: tuple[Labels, ...]
     result: Labels
     whole: frozenset[Label] = frozenset()
 
     def image(self, i: int, axis: int) -> int | None:
-        """Return the axis of the result that keeps an axis of argument ``i``; None where none does."""
+        """Return the axis of the result that corresponds to an axis of argument ``i``, or None."""
         label = self.args[i][axis]
         return self.result.index(label) if label in self.result and label not in self.whole else None
 
 
 @dataclass(frozen=True)
 class Form:
-    """An op in another layout: the labels that its arguments must have, its attributes, the labels of its result.
+    """An op in another layout: the labels that its arguments must have, its attributes, and the labels of its result.
 
-    Without attributes, the op vanishes: the result is its argument.
+    Without attributes the op disappears: its result is its argument.
     """
 
     args: tuple[Labels, ...]
@@ -43,7 +43,10 @@ class Form:
 
 
 class View(NamedTuple):
-    """A stride for each axis, and the first element. ``whole``: its rows end where those of what it looks at do."""
+    """A stride for each axis, and the first element.
+
+    ``whole`` is true if rows end where those of the viewed array end.
+    """
 
     strides: tuple[Dim, ...]
     offset: Dim = 0
@@ -51,7 +54,7 @@ class View(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where an argument lies in the result. ``gapless``: nothing may be written behind its rows."""
+    """The place of an argument in the result. With ``gapless`` nothing may be written after its rows."""
 
     strides: tuple[Dim, ...]
     offset: Dim = 0

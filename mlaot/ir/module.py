@@ -20,7 +20,7 @@ from mlaot.tokenizers.text_steps import TextStep
 
 @dataclass(frozen=True)
 class Product:
-    """A product with frozen weights; ``shape``: how many products each sum adds, and for how many channels."""
+    """A product with frozen weights. ``shape`` is the number of terms of each sum, and the number of channels."""
 
     weight: str
     shape: tuple[int, ...]
@@ -28,10 +28,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Quantized(Product):
-    """A product that is computed with bytes.
+    """A product that is computed with 8-bit integers.
 
-    ``error``: the root mean square error of the rounded weights, relative to that of the weights. ``range``: that of
-    the activations; None where each call computes its own.
+    ``error`` is the root mean square error of the rounded weights, relative to the root mean square of the weights.
+    ``range`` is the range of the activations, or None if each call computes it.
     """
 
     error: float
@@ -40,7 +40,7 @@ class Quantized(Product):
 
 @dataclass(frozen=True)
 class Transformed:
-    """The 3x3 filters, [3, 3, ..], that a parameter is made of by Winograd's transform for tiles of m x m results."""
+    """The 3x3 filters, [3, 3, ..], from which Winograd's transform for tiles of m x m results makes a parameter."""
 
     weights: np.ndarray[Any, Any]
     m: int
@@ -48,12 +48,13 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Generation:
-    """How a module reads and writes texts of at most ``context`` tokens, of ``tokens`` different ones.
+    """The generation of texts of at most ``context`` tokens, out of ``tokens`` different ones.
 
-    ``entry`` reads the next tokens of a text, of which the buffers ``text``, ``length`` and ``place`` tell. What it
-    keeps of them lies by their places, or it ``rereads`` a text from its begin where it should go back. ``ends`` end an
-    answer. ``tokenizer``: its packed tables, if there is one. The dim ``SEEN`` of the entry is ``place`` and the tokens
-    that a call reads. Where ``texts`` is over 1, the entry ``READ_TEXTS`` reads a token of each of so many at most.
+    ``entry`` reads the next tokens of a text, whose state is in the buffers ``text``, ``length`` and ``place``. It
+    stores data of tokens by their positions, or else ``rereads`` a text from its beginning to go back. The tokens
+    ``ends`` end an answer. ``tokenizer`` is its packed tables, if there is one. The dim ``SEEN`` of the entry is
+    ``place`` plus the number of tokens that a call reads. If ``texts`` is above 1, the entry ``READ_TEXTS`` reads one
+    token of each of up to this many texts.
     """
 
     entry: str
@@ -68,23 +69,27 @@ class Generation:
 
 @dataclass
 class Module:
-    """``graphs`` by entry name; ``parameters`` are the start values (or the frozen weights) by input name.
+    """A module under compilation: ``graphs`` by entry name, and ``parameters`` by input name.
 
-    ``state`` holds further slots: ``buffers`` of the model (running statistics, caches) and what its optimizer keeps,
-    whose names start with ``optimizer.``. A gradient slot is an input named ``gradient(NAME)`` next to the parameter's.
-    ``scalars`` places each scalar parameter of a scalar model: the parameter's name and the flat index in it;
-    ``named`` are the arrays that the user declared of them, each a view of one parameter: of numbers of scalars.
-    ``per_example``: the model was declared on one example, so no row of a batch depends on another. ``docs``: a line
-    on an entry. ``options``: the settings that passes and lowering obey. ``narrow``: the weights that are stored in 16
-    bits, by input name; ``grouped``: the bytes that others save which are stored in groups, by the name of their words.
-    ``declared``: the entries before they were optimized, and ``declared_slots`` what they read.
-    ``sample``: inputs by name, from which ranges are learnt; ``quantized``: the products that are computed with bytes,
-    and ``unquantized``: those that would be slower so. ``dicts``: the entries whose outputs are a dict. ``ranges``: by
-    entry and input, which indices a caller may give. ``folded`` counts the weights that passes have added, ``hashed``
-    those parameters that are in ``by_value``. ``transformed``: what those parameters are made of that take more room
-    than that. ``proof``: the rewrites that the pass ``egraph`` made, a line each. ``adapters``: the parameters that
-    are trained where the others are constants. ``labels``: by entry and output, the strings whose places it holds, and
-    ``steps``: what makes strings of its numbers.
+    ``parameters`` are the initial values, or the frozen weights. ``state`` has further slots: ``buffers`` of the model
+    (running statistics, caches), and the optimizer's state, whose names start with ``optimizer.``. A gradient slot is
+    an input named ``gradient(NAME)``.
+
+    ``scalars`` gives the place of each scalar parameter of a scalar model: the parameter's name and the flat index in
+    it. ``named`` are the arrays that the user declared of these, each a view of one parameter. ``per_example``: the
+    model was declared on one example, so no row of a batch depends on another. ``docs`` has a line on each entry.
+    ``options`` are the settings for passes and lowering. ``declared`` are the entries before optimization,
+    ``declared_slots`` their inputs.
+
+    ``narrow`` are the weights that are stored in 16 bits, by input name. ``grouped`` counts the bytes saved by weights
+    that are stored in groups, by the name of their words. ``sample`` has inputs by name, from which ranges are
+    measured. ``quantized`` are the products that are computed with 8-bit integers, and ``unquantized`` those that would
+    be slower. ``dicts`` names the entries whose outputs are a dict. ``ranges`` has, by entry and input, the indices
+    that a caller may pass. ``folded`` counts the weights that passes have added, and ``hashed`` the parameters in
+    ``by_value``. ``transformed`` has the sources of parameters that take more room than their sources. ``proof`` has
+    the rewrites of the pass ``egraph``, one on each line. ``adapters`` are the parameters that are trained while the
+    others are constants. ``labels`` has, by entry and output, the strings whose indices the output holds, and ``steps``
+    the step that makes strings of its numbers.
     """
 
     name: str
@@ -120,7 +125,7 @@ class Module:
     steps: Mapping[tuple[str, str], TextStep] = field(default_factory=dict)
 
     def named_by_value(self, value: np.ndarray[Any, Any]) -> list[str]:
-        """Return the names of the parameters that are this array, bit for bit, and stay so."""
+        """Return the names of the constant parameters that equal this array bit for bit."""
         for name in islice(self.parameters, self.hashed, None):
             self.by_value.setdefault(_key(self.parameters[name]), []).append(name)
         self.hashed = len(self.parameters)
@@ -130,7 +135,7 @@ class Module:
 
     @property
     def slots(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything that a graph may read from the module: parameters, then the further state."""
+        """All slots that a graph may read from the module: parameters, then the further state."""
         return {**self.parameters, **self.state}
 
     @property
@@ -146,7 +151,7 @@ class Module:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether an instance has memory of its own: an entry writes, or weights can be replaced."""
+        """Whether an instance has its own memory, as an entry writes it or weights can be replaced."""
         return not self.options.frozen or any(graph.writes for graph in self.graphs.values())
 
 
@@ -170,10 +175,10 @@ OPTIMIZER = "optimizer."  # how the names of an optimizer's slots start
 
 
 def gradient_of(name: str) -> str:
-    """Name the slot that holds the gradient of a parameter."""
+    """Return the name of the slot that holds the gradient of a parameter."""
     return f"gradient({name})"
 
 
 def texts_of(name: str) -> str:
-    """Name the slot that holds, for each of several texts, what a slot holds for one."""
+    """Return the name of the slot that holds, for each of several texts, the content of a slot for one text."""
     return f"texts({name})"

@@ -11,27 +11,27 @@ LONGEST = 1000  # characters; each stands in error messages, file heads and tabl
 
 
 def identifier(name: object, what: str) -> str:
-    """Check the name of what a caller passes or gets by keyword, such as ``an input``."""
+    """Check a name that a caller uses as a keyword; ``what`` says of what it is, such as ``an input``."""
     if isinstance(name, str) and name.isidentifier() and len(name) <= LONGEST:
         return name
     raise MlaotError(f"{what}'s name must be an identifier, got {reprlib.repr(name)}{too_long(name)}")
 
 
 def argument(name: object, what: str) -> str:
-    """Check the name of an argument, which no call could pass by a keyword of Python."""
+    """Check the name of an argument. A keyword of Python is an error, as no call could pass it."""
     if isinstance(name, str) and keyword.iskeyword(name):
         raise MlaotError(f"{what} cannot be called {name!r}, a keyword of Python; choose another name")
     return identifier(name, what)
 
 
 def printable(name: object, what: str) -> str:
-    """Check the name of what is looked up in a dict or a file, such as ``a parameter``."""
+    """Check a name that is a key of a dict or a file; ``what`` says of what it is, such as ``a parameter``."""
     if isinstance(name, str) and name and name.isprintable() and len(name) <= LONGEST:
         return name
     raise MlaotError(f"{what}'s name must be a printable string, got {reprlib.repr(name)}{too_long(name)}")
 
 
 def too_long(name: object) -> str:
-    """Describe what is wrong with a name that is nothing but long."""
+    """Return the hint for a name that is too long, or an empty string."""
     is_long = isinstance(name, str) and len(name) > LONGEST
     return f"; expected at most {LONGEST} characters" if is_long else ""

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a module's functions, and what golden vectors give to inputs and keep of outputs."""
+"""Inputs and outputs of a module's functions, and how golden vectors draw inputs and sum outputs."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ SUMS = 64  # signed sums that are kept of an output; of one with fewer elements 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of an entry; an extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
+    """An input or output of an entry. An extent is an int, or the text of an expression in dims such as ``2 * n + 1``.
 
-    ``default``: the value of a keyword scalar. ``converts``: arrays of other dtypes are accepted, too. ``ranges``:
-    bounds of elements that are indices. ``strings``: callers see these in the place of their places, which the numbers
-    are; what is none of them has the place behind the last. ``further``: such strings have places of their own from
-    there on, equal ones the same in a call, and outputs give them back. ``vectorizers``: callers see texts in the place
-    of rows of their terms; ``rows``: in the place of rows of their tokens. ``made``: what makes an input, which callers
-    do not pass, of those that they do. ``then``: what makes an output's strings of its numbers; if it takes several
-    columns, these lie along a last axis. ``map``: callers pass a dict, of which an input has the keys; the dtype of the
-    values, which another input has. ``dates``: callers may have dates in the place of the numbers, which are counts
-    since 1970 as NumPy's dtype of this name has them. ``room``: how many elements an output may have at most whose
-    shape a call counts, the text of an expression; else empty.
+    ``default`` is the value of a keyword scalar. With ``converts``, arrays of other dtypes are accepted too. ``ranges``
+    are the bounds of elements that are indices. With ``dates`` callers may pass dates for the numbers, which count
+    units since 1970 as the NumPy dtype of this name does. ``room`` is the largest number of elements of an output whose
+    shape a call counts, as the text of an expression, or else empty.
+
+    With ``strings`` callers see these strings, and the numbers are their indices. Any other string has the index after
+    the last one. With ``further``, other strings have indices of their own from there on, equal strings the same index
+    within a call, and outputs return them. With ``vectorizers`` callers see texts, and the numbers are rows of their
+    terms; with ``rows`` they are rows of their tokens. ``made`` is the step that makes an input that callers do not
+    pass from those that they pass. ``then`` is the step that makes the strings of an output from its numbers; if it
+    takes several columns, these lie along a last axis. With ``map`` callers pass a dict. This input has its keys,
+    another input has its values, and ``map`` is the dtype of the values.
     """
 
     name: str
@@ -64,13 +66,13 @@ class Port:
 
     @property
     def tick(self) -> int:
-        """How many nanoseconds one of its numbers is, as dates; 0 where it is no number of them."""
+        """The number of nanoseconds that one unit of the dates is, or 0 if that is not a whole number."""
         unit, count = np.datetime_data(np.dtype(self.dates))
         return NANOSECONDS.get(unit, 0) * count
 
     @property
     def takes_texts(self) -> bool:
-        """Whether callers see texts in the place of rows of numbers."""
+        """Whether callers see texts, and the numbers are rows of their terms or tokens."""
         return bool(self.vectorizers) or self.rows is not None
 
     @property
@@ -87,7 +89,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Draw:
-    """How a golden vector makes an input: numbers from ``low`` on, ``width`` wide, by a seed; or these bytes."""
+    """The input of a golden vector: numbers drawn with a seed from ``low`` on, ``width`` wide, or these bytes."""
 
     low: float
     width: float
@@ -96,13 +98,13 @@ class Draw:
 
 
 def draw_of(dtype: str) -> Draw:
-    """Return how numbers of a dtype are drawn where nothing is known of them."""
+    """Return the default draw of numbers of a dtype."""
     kind = DTYPES[dtype].kind
     return Draw(-1, 2) if kind == "f" else Draw(0, 2 if kind == "b" else 8)
 
 
 def port_of(name: str, dtype: str, shape: list[int | str], default: float | None, ranges: list[Any]) -> Port:
-    """Make a port from its entry in ``model.json``."""
+    """Return the port of an entry in ``model.json``."""
     index_ranges = tuple(
         IndexRange(parse(size), wraps, ignored, tuple(s and (parse(s[0]), parse(s[1]), s[2]) for s in box))
         for size, wraps, ignored, box in ranges
@@ -111,7 +113,10 @@ def port_of(name: str, dtype: str, shape: list[int | str], default: float | None
 
 
 def numbers(port: Port, number: int, dims: Mapping[str, int], draw: Draw | None = None) -> Any:
-    """Make the elements of input ``number``: by SplitMix64 (Steele, Lea and Flood, 2014), scaled to its dtype."""
+    """Return the elements of input ``number``, scaled to its dtype.
+
+    SplitMix64 (Steele, Lea and Flood, 2014) draws them.
+    """
     if port.default is not None:
         return port.default
     draw = draw or draw_of(port.dtype)
@@ -160,9 +165,9 @@ def random_bits(number: int, count: int, seed: int = 0) -> Any:
 
 
 def signed_sums(values: Any) -> Any:
-    """Add up every ``SUMS``-th element of an output, with signs that differ from the second one on.
+    """Return ``SUMS`` sums of an output, each over every ``SUMS``-th element; later addends have random signs.
 
-    So all elements count, and errors of rounding hardly add up. Integers wrap.
+    So all elements count, and rounding errors hardly accumulate. Integers wrap.
     """
     flat = np.asarray(values).ravel()
     flat = flat.astype(np.float64) if flat.dtype.kind == "f" else flat.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Copies of graphs whose dims have other names, or values."""
+"""Copies of graphs with other names or values of dims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlaot.ir.types import TupleType, Type
 
 
 def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
-    """Give the dims of an attribute of a node other names, or values."""
+    """Replace dims in an attribute of a node by other names or values."""
     if isinstance(value, Expr):
         return assign(value, dims)
     if isinstance(value, Type):
@@ -27,7 +27,7 @@ def rename_dims(value: Any, dims: Mapping[str, Dim]) -> Any:
 
 
 def copy_graph(graph: Graph, dims: Mapping[str, Dim]) -> Graph:
-    """Copy a graph, and give dims other names, or values."""
+    """Copy a graph with dims replaced by other names or values."""
     new = Graph(graph.name)
     copies: dict[Node, Node] = {}
     for key, node in graph.inputs.items():

@@ -1,8 +1,8 @@
-"""A closed graph as an attribute of a node: the body of a loop, a branch. What it captures are operands of the node.
+"""A closed graph as an attribute of a node: the body of a loop, or a branch. Captured values are operands of the node.
 
-Inputs and outputs go by position; their names mean nothing. Equal structure, constants' bits included, is equality, so
-nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` never changes: to rewrite it, rewrite
-its ``copy`` and make a new ``Subgraph``.
+Inputs and outputs are identified by position; their names mean nothing. Two subgraphs of equal structure, constants'
+bits included, are equal, so that nodes with subgraphs are hash-consed like any other. The graph of a ``Subgraph`` never
+changes: to rewrite it, rewrite its ``copy`` and make a new ``Subgraph``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlaot.ir.types import Literal, Type
 
 
 class Subgraph:
-    """``graph``, compared by structure; ``inputs`` and ``outputs`` are its types."""
+    """A ``graph`` that is compared by structure; ``inputs`` and ``outputs`` are its types."""
 
     __slots__ = ("graph", "inputs", "key", "outputs")
 
@@ -29,7 +29,7 @@ class Subgraph:
 
     @classmethod
     def of(cls, name: str, inputs: Sequence[Type], results: Callable[[Graph, list[Node]], Sequence[Node]]) -> Subgraph:
-        """Make the subgraph on arguments of the types ``inputs`` that returns ``results(graph, arguments)``."""
+        """Return the subgraph of arguments of the types ``inputs`` with the outputs ``results(graph, arguments)``."""
         graph = Graph(name)
         arguments = [graph.input(f"a{i}", type_) for i, type_ in enumerate(inputs)]
         graph.outputs = {f"r{i}": node.find() for i, node in enumerate(results(graph, arguments))}
@@ -68,7 +68,7 @@ def subgraphs(attrs: Mapping[str, Any]) -> dict[str, Subgraph]:
 
 
 def _digest(graph: Graph) -> bytes:
-    """Hash the types of the inputs, the nodes in their order, and which of them are the outputs."""
+    """Return a hash of the types of the inputs, the nodes in their order, and the positions of the outputs."""
     place = {node: i for i, node in enumerate(graph.inputs.values())}
     parts: list[object] = [str(node.type) for node in place]
     for node in graph.nodes():

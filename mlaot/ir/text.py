@@ -1,4 +1,4 @@
-"""The text form of a graph, printed and read back: one node a line, subgraphs after the graph that holds them.
+"""The text form of a graph, which can be printed and parsed: one node on each line, subgraphs after their graph.
 
 ::
 
@@ -9,12 +9,12 @@
         graph body 1(a0):
           ...
 
-Attributes are Python's expressions, where a name is a dtype or a dim; but the strings of ``STRINGS`` that are a word
-have no quotes. Up to ``INLINE`` numbers of a constant are printed, of more a type and a digest: ``numbers('f32[9,9]',
-'8f14e45fceea167a')``. Read back, that is seeded numbers (0 where integers are asked for: an index of whatever there
-is), which print as the same text; ``text(graph, inline=None)`` prints all numbers. Inputs that no node reads are lines
-``unused``, and ``inputs`` names all in their order where the lines have another; ``str`` leaves both out of a graph
-that is no subgraph.
+Attributes are expressions of Python, in which a name is a dtype or a dim. A string in ``STRINGS`` that is a word has no
+quotes. Up to ``INLINE`` numbers of a constant are printed. A larger constant is a type and a digest: ``numbers(
+'f32[9,9]', '8f14e45fceea167a')``. When it is parsed, it becomes numbers drawn with the digest as seed, or integers 0,
+which are valid indices. These print as the same text. ``text(graph, inline=None)`` prints all numbers. An input that no
+node reads is a line ``unused``. ``inputs`` lists all inputs if the order of the lines differs. ``str`` of a graph that
+is not a subgraph leaves both out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RECORDS: dict[str, type] = {}  # by their names in the text: dataclasses of cons
 
 
 class Unknown(Literal):
-    """A constant of which a text tells the type and a digest alone: its numbers are others, made from the digest."""
+    """A constant of which a text gives only the type and a digest. Its numbers are drawn with the digest as seed."""
 
     __slots__ = ("digest",)
 
@@ -68,11 +68,18 @@ class Unknown(Literal):
 # Printing.
 
 
+<<<<<<< HEAD
 def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False, sources: bool = False) -> str:
     """Write a graph; constants of more than ``inline`` numbers are a type and a digest.
 
     ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at. ``sources``: for
     people, with the user's line behind each node.
+=======
+def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False) -> str:
+    """Format a graph. A constant of more than ``inline`` numbers is a type and a digest.
+
+    ``brief`` leaves out inputs that no node reads and the order of inputs, which no pass uses.
+>>>>>>> docstrings
     """
     return "\n".join(_lines(graph, "", inline, brief, sources))
 
@@ -148,7 +155,7 @@ def _literal(value: Literal, dtype: DType | None, inline: int | None) -> str:
 
 @dataclass
 class Line:
-    """A line of a text, and its number in it."""
+    """A line of a text, and its number."""
 
     number: int
     text: str
@@ -159,7 +166,7 @@ class Line:
 
 @dataclass
 class Block:
-    """The lines of one graph; ``inputs`` are the names of its inputs in order, where its head has them."""
+    """The lines of one graph. ``inputs`` are the names of its inputs in order, if its head lists them."""
 
     name: str
     inputs: list[str] | None
@@ -168,7 +175,7 @@ class Block:
 
 
 def parse(source: str) -> Graph:
-    """Read a graph from its text; an error names the line and what was expected there."""
+    """Parse a graph. An error names the line and what was expected there."""
     graphs = parse_all(source)
     if len(graphs) != 1:
         raise MlaotError(f"expected the text of one graph, got {len(graphs)}")
@@ -176,7 +183,7 @@ def parse(source: str) -> Graph:
 
 
 def parse_all(source: str) -> list[Graph]:
-    """Read the graphs of a text such as ``MLAOT_DUMP`` prints; skip empty lines and those that begin with #."""
+    """Parse the graphs of a text such as ``MLAOT_DUMP`` prints. Empty lines and lines that begin with # are skipped."""
     graphs: list[dict[str, Block]] = []
     block: Block | None = None
     for number, source_line in enumerate(source.splitlines(), 1):
@@ -249,7 +256,7 @@ def _graph(blocks: dict[str, Block], number: str, name: str) -> Graph:
 def _read_node(
     graph: Graph, match: re.Match[str], values: dict[str, Node], blocks: dict[str, Block], line: Line
 ) -> Node:
-    """Read the node of a line, and check its type against the one in the line."""
+    """Parse the node of a line, and check its type against the type in the line."""
     number, op, inside, type_text = match.groups()
     if number in values:
         raise line.wrong(f"a new name, as {number} stands above")
@@ -288,7 +295,7 @@ def _pairs(rest: str, values: dict[str, Node], line: Line) -> dict[str, Node]:
 def _arguments(
     source: str, values: dict[str, Node], blocks: dict[str, Block], line: Line
 ) -> tuple[list[Node], dict[str, Any]]:
-    """Read the arguments and the attributes of a node."""
+    """Parse the arguments and the attributes of a node."""
 
     def quoted(match: re.Match[str]) -> str:
         key, word, name, number = match.groups()
@@ -353,7 +360,7 @@ def _combine(operation: ast.operator, left: Any, right: Any) -> Any:
 
 
 def _call(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) -> Any:
-    """Read ``f32([1.0, 2.0])`` and the other forms of constants, or a subgraph."""
+    """Parse ``f32([1.0, 2.0])`` and the other forms of constants, or a subgraph."""
     if name == "subgraph":
         return body(*args)
     if name in RECORDS:
@@ -370,7 +377,7 @@ def _call(name: str, args: list[Any], body: Callable[[str, str], Subgraph]) -> A
 
 
 def _node(graph: Graph, name: str, args: list[Node], attrs: dict[str, Any], line: Line) -> Node:
-    """Add a node of the type that its op's rule gives."""
+    """Add a node with the type that its op's rule returns."""
     if name not in OPS:
         raise line.wrong(f"an op{did_you_mean(name, OPS)}")
     size = graph.size
@@ -391,7 +398,7 @@ def _input(graph: Graph, attrs: dict[str, Any], type_: Type | TupleType, line: L
 
 
 def _read_type(source: str, line: Line) -> Type | TupleType:
-    """Read ``f32[batch,64]``, or several types in parentheses."""
+    """Parse ``f32[batch,64]``, or several types in parentheses."""
     try:
         return _types(source)
     except (ValueError, KeyError, MlaotError):

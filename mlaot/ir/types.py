@@ -15,7 +15,7 @@ from mlaot.ir.dims import Dim, extent
 class DType:
     """An element type. ``f32[batch, 784]`` makes a ``Type``.
 
-    ``numpy`` is the dtype that the references compute with; NumPy has no bfloat16, whose numbers are float32 there.
+    ``numpy`` is the dtype that the references compute with. It is float32 for bfloat16, which NumPy does not have.
     """
 
     name: str
@@ -27,13 +27,13 @@ class DType:
         return Type(self, tuple(map(extent, shape if isinstance(shape, tuple) else (shape,))))
 
     def array(self, value: object) -> np.ndarray[Any, Any]:
-        """Copy ``value`` into an array of this dtype; rank 0 stays."""
+        """Copy ``value`` into an array of this dtype, which keeps its shape, also rank 0."""
         array = np.array(value, dtype=self.numpy)
         return round_bf16(array) if self.name == "bf16" else array
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy takes ``mlaot.f32`` for its own float32 by this; it has nothing for bfloat16."""
+        """The attribute by which NumPy converts ``mlaot.f32`` to its own float32; there is none for bfloat16."""
         if self.name == "bf16":
             raise AttributeError("NumPy has no bfloat16")
         return np.dtype(self.numpy)
@@ -45,7 +45,7 @@ class DType:
 
 
 def round_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Round float32 numbers to the nearest bfloat16, halves to even."""
+    """Round float32 numbers to the nearest bfloat16, ties to even."""
     bits = np.asarray(array, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(array), np.asarray(array, np.float32), rounded.view(np.float32))
@@ -70,7 +70,7 @@ DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}  # of the significand, in 
 
 
 def holds_all(wide: DType, narrow: DType) -> bool:
-    """Tell whether a dtype has every value of another one: a conversion to it loses nothing."""
+    """Tell whether a dtype can hold every value of another one, so that conversion is exact."""
     if wide == narrow or narrow.kind == "b":
         return True
     if wide.kind == "b" or (narrow.kind == "f" and (wide.kind != "f" or wide.itemsize == narrow.itemsize)):
@@ -81,7 +81,7 @@ def holds_all(wide: DType, narrow: DType) -> bool:
 
 @dataclass(frozen=True)
 class Type:
-    """The type of a node's value: ``dtype`` and ``shape``; a scalar has the shape ``()``."""
+    """The type of a node's value: ``dtype`` and ``shape``. A scalar has the shape ``()``."""
 
     dtype: DType
     shape: tuple[Dim, ...] = ()
@@ -101,7 +101,7 @@ class Type:
 
 @dataclass(frozen=True)
 class TupleType:
-    """The type of a node with several results; the op ``result`` reads each."""
+    """The type of a node with several results, each of which an op ``result`` reads."""
 
     items: tuple[Type, ...]
 
@@ -115,7 +115,7 @@ KEPT = 1 << 20  # bytes of a constant; larger ones are compared by a digest
 
 
 class Literal:
-    """A constant array, compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan is itself."""
+    """A constant array, compared by its bits: ``0.0`` is not ``-0.0``, ``1`` is not ``1.0``, and nan equals itself."""
 
     __slots__ = ("array", "dtype", "key")
 

@@ -1,4 +1,4 @@
-"""Check a graph's invariants: run after every pass; a failure is a bug in mlaot and names the pass."""
+"""Check the invariants of a graph after every pass. A failure is a bug in mlaot, and names the pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from mlaot.ir.subgraph import subgraphs
 def verify(graph: Graph, after: str) -> None:
     """Assert that a graph and its subgraphs are valid.
 
-    They are acyclic, also through ``forwarded``; each type is what its rule gives; all nodes belong to their graph.
+    The graph must be acyclic, also through ``forwarded``. Each type must be the result of the op's type rule, and all
+    nodes must belong to the graph.
     """
     where = f"bug in mlaot: after {after}, graph {graph.name}"
     for root in (*graph.outputs.values(), *graph.writes.values()):

@@ -1,4 +1,4 @@
-"""What all builders of nests share: arrays for buffers, loads and stores of values, elementwise work.
+"""The base of all builders of nests: arrays for buffers, loads and stores of values, elementwise work.
 
 Every builder turns a group of nodes into a nest of loops over numbers, which the schedule vectorizes.
 """
@@ -54,7 +54,7 @@ class Builder:
         return array
 
     def _name(self, buffer: Buffer) -> str:
-        """Name an array: as the user does, without the numbers of layers, or ``t<number>``."""
+        """Return the name of an array: the user's name without the numbers of layers, or ``t<number>``."""
         if buffer.root.where == "work":
             self._temporaries += 1
             return f"t{self._temporaries - 1}"
@@ -128,9 +128,9 @@ class Builder:
     ) -> Body:
         """Return the statements that compute ``nodes`` at one point: loads, each node in a variable, stores.
 
-        ``at`` gives the indices of a value there. ``values`` has what is computed already, and gets the rest.
-        ``dtype``: the one dtype to compute with; elements are converted as they are loaded. ``reductions``: variables
-        that the arguments of these nodes are combined into.
+        ``at`` returns the indices of a value at the point. ``values`` has the values computed so far, and new ones are
+        added. ``dtype`` is the dtype to compute with, to which elements are converted when they are loaded.
+        ``reductions`` are variables into which the arguments of these nodes are combined.
         """
         statements: list[Statement] = []
         loaded: dict[Node, Expr] = {}
@@ -172,14 +172,14 @@ class Builder:
         return expression(node, args)
 
     def kernel(self, body: Sequence[Statement], name: str = "") -> Kernel:
-        """Return the kernel of a body behind ``once``; arrays that are written come first."""
+        """Return the kernel of a body after ``once``. Arrays that are written come first."""
         arrays, params = self.bind_arrays(body)
         return Kernel(
             Nest(name or self.group.kind, arrays, (*self.once, *body), self.doc()), params, self.origin(), self.line()
         )
 
     def bind_arrays(self, body: Iterable[Statement]) -> tuple[tuple[Array, ...], tuple[Param, ...]]:
-        """Return the arrays of a kernel, those that a body writes first, and the buffers behind them."""
+        """Return the arrays of a kernel, those that a body writes first, and their buffers."""
         names = written_arrays(body)
         arrays = sorted(self._arrays.values(), key=lambda a: a.name not in names)
         return tuple(arrays), tuple(Param(a.name, self._buffers[a.name], a.name in names) for a in arrays)
@@ -229,7 +229,7 @@ def expression(node: Node, args: Sequence[Expr]) -> Expr:
 
 
 def elements(buffer: Buffer) -> Dim:
-    """Return how many elements lie behind the start of a buffer, padding included."""
+    """Return the number of elements from the start of a buffer to its end, padding included."""
     if buffer.where in ("input", "output"):
         return product(tuple(buffer.shape))
     return buffer.bytes // DTYPES[buffer.dtype].itemsize

@@ -1,8 +1,8 @@
 """Contractions: sums of products (and reductions over leading axes), with an elementwise epilogue.
 
-Labels are the letters of an einsum: ``ik,kj->ij``. Labels that every operand steps through together are merged; then
-one label runs along the lanes: one of the result along which an operand is contiguous, or a summed one along which all
-are. The cost model of ``mlaot/schedule/cost.py`` chooses.
+Labels are the letters of an einsum: ``ik,kj->ij``. Labels that every operand steps through together are merged. Then
+one label runs along the lanes. It is a label of the result along which an operand is contiguous, or a summed one along
+which all operands are. The cost model of ``mlaot/schedule/cost.py`` chooses.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _letters(labels: Labels) -> str:
 def contraction_kernel(
     group: Group, accesses: Mapping[Node, Access], stores: Mapping[Node, Sequence[Buffer]]
 ) -> Kernel | Steps:
-    """Return the kernel of a group of kind "contraction": register tiles if operands allow vectors, else plain loops.
+    """Return the kernel of a contraction group: register tiles if operands allow vectors, else plain loops.
 
     Weights with remainder columns behind their panels need a second kernel for these.
     """
@@ -87,7 +87,7 @@ def contraction_kernel(
 class _Read:
     """An operand: its buffer, and how far its element index moves along each of its labels.
 
-    ``panel``: the label that is cut into panels.
+    ``panel`` is the label that is cut into panels.
     """
 
     access: Access
@@ -95,12 +95,12 @@ class _Read:
     panel: str | None
 
     def stride(self, label: str) -> Dim | None:
-        """Return the stride along a label; None along the one that is cut into panels."""
+        """Return the stride along a label, or None for the label that is cut into panels."""
         return None if label == self.panel else self.strides.get(label, 0)
 
 
 def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
-    """Return the access to the remainder columns, which are dense rows behind the panels, and the stride of a row."""
+    """Return the access to the remainder columns, which are dense rows after the panels, and the stride of a row."""
     strides = tuple(0 if i == access.buffer.panel_axis else s for i, s in enumerate(access.strides))
     return replace(access, strides=strides, offset=panels.padded_size), round_up(panels.rows, panels.width)
 
@@ -108,8 +108,8 @@ def _remainder(access: Access, panels: Panels) -> tuple[Access, int]:
 class _ContractionBuilder:
     """Build the nest of a contraction: merge its labels, choose the one along the lanes, and write the epilogue.
 
-    ``out`` and ``inner`` are the labels of the result and of one gate of it. ``sizes`` and ``merged_into`` say of each
-    label its extent and which label it has become part of; ``kept`` and ``summed`` are the labels that need loops.
+    ``out`` and ``inner`` are the labels of the result and of one gate of it. ``sizes`` has the extent of each label,
+    and ``merged_into`` the label that it has become part of. ``kept`` and ``summed`` are the labels that need loops.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _ContractionBuilder:
         self.inside = self._inside()
 
     def _windows(self, nodes: Sequence[Node], labels: Sequence[str]) -> list[tuple[tuple[str, str], PaddedWindows]]:
-        """Return windows over padding that are multiplied by weights, with the labels of their places and elements."""
+        """Return the windows over padding that weights multiply, with the labels of positions and elements."""
         pairs = []
         for x, names, other in zip(nodes, labels, reversed(nodes), strict=True):
             if is_weight(other, self.accesses):
@@ -169,7 +169,8 @@ class _ContractionBuilder:
     def _inside(self) -> dict[str, tuple[str, Callable[[Dim], tuple[Dim, Dim]]]]:
         """Return the summed labels along which some rounds read only padding.
 
-        With each the label of the result that says which, and a function of its place that returns the other rounds.
+        Each comes with the label of the result that determines these rounds, and with a function from its position to
+        the other rounds.
         """
         merged = {v for u, v in self.merged_into.items() if u != v}
         found: dict[str, tuple[str, Callable[[Dim], tuple[Dim, Dim]]]] = {}
@@ -184,12 +185,12 @@ class _ContractionBuilder:
         return size if isinstance(size, int) else NOMINAL
 
     def _memory_order(self, label: str) -> tuple[int, ...]:
-        """Return a key that sorts summed labels as the last operand lies in memory, long strides outside."""
+        """Return a key that sorts summed labels by the layout of the last operand, with long strides outside."""
         strides = [r.strides.get(label, 0) for r in reversed(self.reads)]
         return tuple(-s if isinstance(s, int) else -(NOMINAL**4) for s in strides)
 
     def _merge(self) -> None:
-        """Merge label u into v where all operands and results step from the end of v to the next u without a gap.
+        """Merge label u into v if all operands and results step from the end of v to the next u without a gap.
 
         u: 4, stride 12; v: 3, stride 4    ->    v: 12, stride 4    (12 = 4 * 3)
         """
@@ -202,7 +203,7 @@ class _ContractionBuilder:
                         break
 
     def _can_merge(self, u: str, v: str) -> bool:
-        """Whether a step along u is a whole run along v in every operand, result and value of the epilogue."""
+        """Tell whether a step along u is a whole run along v in every operand, result and value of the epilogue."""
         sizes = [self.sizes[c] for c in (u, v) if self.merged_into[c] == c and c != self.gate]
         if len(sizes) < 2 or not all(isinstance(size, int) and size != 1 for size in sizes):
             return False
@@ -223,7 +224,7 @@ class _ContractionBuilder:
     def best(self) -> Kernel:
         """Return the kernel that is estimated to be the fastest.
 
-        The cost is that of ``REFERENCE`` for all machines, since they share one layout of the weights.
+        The estimate is for the machine ``REFERENCE``, as all machines share one layout of the weights.
         """
         choices = [(self._kernel(c), self._scattered(c)) for c in self.choices()] if self.group.dtype in VECTORS else []
         are_words = bool(self.dot) or self.grouped
@@ -234,7 +235,7 @@ class _ContractionBuilder:
         return kernel
 
     def _scattered(self, lanes: str) -> float:
-        """Estimate the cycles in which results that are not adjacent along the lanes go to memory one by one."""
+        """Estimate the cycles of storing one by one the results that are not adjacent along the lanes."""
         if lanes not in self.out or self.panel == lanes:
             return 0
         along = self.out.index(lanes)
@@ -242,7 +243,7 @@ class _ContractionBuilder:
         return count * prod(self._extent(c) for c in self.kept) * SCATTER_CYCLES
 
     def choices(self) -> Iterator[str]:
-        """Yield the labels that could run along the lanes: all operands must be vectors or fixed there."""
+        """Yield the labels that could run along the lanes: along them, each operand must be a vector or constant."""
         for label in [self.panel] if self.panel else [*self.kept, *self.summed]:
             vectors = [self._is_vector(r, label) for r in self.reads]
             fixed = [r.stride(label) == 0 for r in self.reads]
@@ -253,11 +254,11 @@ class _ContractionBuilder:
 
     @property
     def panel(self) -> str | None:
-        """The label that must run along the lanes, if there is one: weights lie in panels, or gates side by side."""
+        """The label that must run along the lanes, if there is one, as weights are in panels, or gates side by side."""
         return self.out[-1] if self.gate else next((r.panel for r in self.reads if r.panel), None)
 
     def _is_vector(self, read: _Read, label: str) -> bool:
-        """Whether vectors along a label can be loaded: of adjacent elements, or of every second one."""
+        """Tell whether vectors along a label can be loaded: of adjacent elements, or of every second element."""
         is_words = self.dot or (self.grouped and read is self.reads[1])
         converted = (*HALVES, "f32") if self.group.dtype == "f64" else HALVES
         stride, buffer = read.stride(label), read.access.buffer
@@ -266,7 +267,7 @@ class _ContractionBuilder:
         return stride in (1, None) and buffer.dtype in (("i32",) if is_words else (self.group.dtype, *converted))
 
     def _has_room(self, read: _Read, label: str) -> bool:
-        """Whether two vectors from an even element on lie in the buffer wherever every second element is read."""
+        """Tell whether two vectors from any even element on are inside of the buffer, to read every second element."""
         buffer, size = read.access.buffer, self.sizes[label]
         if buffer.where != "work" or buffer.dense or read.access.offset != 0 or not isinstance(size, int):
             return False
@@ -276,7 +277,8 @@ class _ContractionBuilder:
     def _reach(self, read: _Read, label: str) -> int | None:
         """Return the first element of the last vector along ``label``, as a negative offset from the end of its memory.
 
-        That memory is the buffer, or the part of it that one round of the dynamic loops reads. None if it is unknown.
+        The memory is the buffer, or the part of it that one round of the dynamic loops reads. The offset is None if
+        unknown.
         """
         strides = [(read.strides.get(c, 0), self.sizes[c]) for c in (*self.kept, *self.summed) if c != label]
         open_ = [stride for stride, extent in strides if not isinstance(extent, int)]
@@ -310,7 +312,7 @@ class _ContractionBuilder:
         return replace(builder.kernel(body, "contraction"), origin=self.node.origin, line=self.node.line)
 
     def _kernel_of_groups(self, lanes: str, names: Mapping[str, str]) -> Kernel:
-        """Return the nest of a product with weights in groups: the sum of a group, scaled, goes into the whole sum."""
+        """Return the nest of a product with grouped weights: the scaled sum of each group is added to the whole sum."""
         x, words, scales, row_scales, *starts = self.reads
         group, word, field = [*operands(self.node)[1][0]][-3:]
         names = {**names, group: "k1", word: "k"}  # of one point, too
@@ -381,9 +383,9 @@ class _ContractionBuilder:
     def _element(
         self, read: _Read, lanes: str | None, names: Mapping[str, str], places: Mapping[str, int] = {}
     ) -> Expr:
-        """Return the element of an operand at a point, as a factor; ``places`` are those along labels without loops.
+        """Return the element of an operand at a point, as a factor; ``places`` has the indices of labels without loops.
 
-        Until the schedule resolves panels, strides are those of the row-major matrix: rows times its columns.
+        Until the schedule resolves panels, strides are those of the row-major matrix.
         """
         access, vector = read.access, lanes is not None and self._is_vector(read, lanes)
         array, strides, columns = self._array(read), dict(read.strides), 1
@@ -404,7 +406,10 @@ class _ContractionBuilder:
         return self.builder.array(read.access.buffer, read.access.buffer.panels if read.panel else None)
 
     def _names(self, lanes: str | None) -> dict[str, str]:
-        """Name variables: ``j`` along the lanes, ``i`` for the last other label kept, ``k`` for the last summed one."""
+        """Return the names of variables.
+
+        ``j`` runs along the lanes, ``i`` is the last other kept label, and ``k`` the last summed one.
+        """
         if lanes is None:
             return {c: f"i{i}" for i, c in enumerate(self.kept)} | {c: f"k{i}" for i, c in enumerate(self.summed)}
         labels = [c for c in self.kept if c not in (lanes, self.gate)]
@@ -413,7 +418,7 @@ class _ContractionBuilder:
         return names if lanes in self.summed else {**names, lanes: "j"}
 
     def _may_overread(self, read: _Read, lanes: str) -> bool:
-        """Whether a whole vector may be loaded past the end of the lanes."""
+        """Tell whether a whole vector may be loaded past the end of the lanes."""
         access, vector = read.access, self._is_vector(read, lanes)
         if access.buffer.panels is not None and read.panel is None and vector:
             return self._ends_in_row(access.buffer.panels, lanes)
@@ -428,7 +433,7 @@ class _ContractionBuilder:
         return access.may_overread(list(read.strides).index(lanes))
 
     def _ends_in_row(self, panels: Panels, lanes: str) -> bool:
-        """Whether whole vectors along the lanes stay in the padded row of a remainder column."""
+        """Tell whether whole vectors along the lanes stay in the padded row of a remainder column."""
         size = self.sizes[lanes]
         assert isinstance(size, int), "bug in mlaot: weights of no fixed size"
         return panels.rows - size + round_up(size, panels.width) <= round_up(panels.rows, panels.width)
@@ -442,7 +447,7 @@ class _ContractionBuilder:
         return indices
 
     def _epilogue(self, names: Mapping[str, str], sums: Sequence[Expr]) -> Body:
-        """Return the statements that take a sum, or one of each gate, through the elementwise nodes to memory."""
+        """Return the statements that apply the elementwise nodes to a sum, or to one of each gate, and store it."""
         at, stored = self._at(names), self.stores.get(self.node, ())
         statements: list[Statement] = []
         if self.gate:
@@ -458,5 +463,5 @@ class _ContractionBuilder:
         return tuple(statements)
 
     def _gate_views(self) -> list[Node]:
-        """Return the views that the group's nodes have of the result, each one gate."""
+        """Return the views of single gates of the result that the group's nodes read."""
         return [a.find() for n in self.group.nodes for a in n.args if base_of(a) is self.node]

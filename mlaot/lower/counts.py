@@ -1,4 +1,4 @@
-"""Nest what waits for counted dims, so that the order of arguments is all that lowering has to obey.
+"""Move nodes that depend on counted dims into subgraphs, so that lowering must obey only the order of arguments.
 
 v1 = count(v0, dim=found, most=n)              v1 = count(v0, dim=found, most=n)
 v2 = gather(x, y) : f32[found]           =>    v2 = counted(v1, x, y, body=<..>, dim=found, most=n)
@@ -20,14 +20,20 @@ from mlaot.ops.kinds import is_free
 
 
 def nest_counts(graph: Graph) -> Graph:
-    """Return a graph in which all that waits for counted dims is inside of nodes ``counted``; itself if nothing is."""
+    """Return a graph in which all nodes that depend on counted dims are inside of nodes ``counted``.
+
+    The graph itself is returned if there are none.
+    """
     found = counts(graph)
     if not found:
         return graph
     level, needs, nodes = levels(graph, found), needs_of(graph, found), graph.nodes()
 
     def values(to: Graph, number: int, known: dict[Node, Node], roots: Sequence[Node]) -> list[Node]:
-        """Copy the nodes of a level, higher ones into a subgraph; ``known``: copies of what is there. Return roots."""
+        """Copy the nodes of a level, and nodes of higher levels into a subgraph; return the roots.
+
+        ``known`` has the copies so far.
+        """
 
         def copy(node: Node) -> Node:
             if node not in known:
@@ -60,7 +66,7 @@ def nest_counts(graph: Graph) -> Graph:
 
 
 def _read_by(nodes: Iterable[Node], more: Iterable[Node]) -> list[Node]:
-    """List what some nodes read that lies in memory, and ``more``; what kernels compute themselves is followed."""
+    """List the values in memory that some nodes read, and ``more``; values that kernels recompute are followed."""
     read: dict[Node, None] = {}
     stack = [*more, *[a.find() for node in nodes for a in node.args]]
     seen: set[Node] = set()
@@ -77,14 +83,14 @@ def _read_by(nodes: Iterable[Node], more: Iterable[Node]) -> list[Node]:
 
 
 def _notes(node: Node) -> dict[str, object]:
-    """Return the notes of what a subgraph reads; a number that a kernel computes is none that every kernel has."""
+    """Return the notes of the values that a subgraph reads, without notes of numbers that only one kernel computes."""
     if node.op is not st.input_:
         return {} if node.type.shape else {"parameter": True}
     return {key: value for key, value in node.attrs.items() if key not in ("name", "type")}
 
 
 def needs_of(graph: Graph, found: Sequence[Count]) -> list[tuple[Dim, ...]]:
-    """Return for each counted dim what must not be negative once it is known, as far as that is not certain."""
+    """Return for each counted dim the expressions that must be checked not to be negative once it is known."""
     most, number = most_of(found), {count.name: i for i, count in enumerate(found)}
     needs: list[tuple[Dim, ...]] = [()] * len(found)
     for condition in conditions(graph):

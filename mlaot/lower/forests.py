@@ -1,11 +1,11 @@
 """Decision trees in the layout that kernels walk; every tree is in memory once.
 
-* Shallow trees, if most are, are padded to perfect ones of one depth, ``{threshold, feature}`` per node, without links:
-  tree blocks.
+* If most trees are shallow, these are padded to perfect trees of one depth without links, ``{threshold, feature}`` for
+  each node: tree blocks.
 * All other trees keep their links. The roots come first, then the two children of each node side by side, the right one
-  before the left one, so that a step is ``node = children + (x[feature] <= threshold)``. A leaf is a node too, whose
-  ``children`` is itself and whose threshold is nan: nothing is at most nan, so a row that is there stays. The bits of
-  that nan hold the number of the leaf.
+  before the left one, so that a step is ``node = children + (x[feature] <= threshold)``. A leaf is a node too. Its
+  ``children`` is the leaf itself and its threshold is nan. Nothing is at most nan, so a row stays at the leaf. The bits
+  of that nan hold the number of the leaf.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LEAF_BITS = 22  # of a float32 that is nan, so many are free
 
 @dataclass(frozen=True)
 class Links:
-    """How nodes that have links lie in words of 32 bits.
+    """The layout of nodes with links in words of 32 bits.
 
-    Narrow ones: the threshold is a float32 in one word, and ``{children, is leaf, feature}`` share the next one, of
-    which ``bits`` are the feature's. Others: it is a float64 in two words, then come ``{is leaf, feature}`` and
+    A narrow node has a float32 threshold in one word, and ``{children, is leaf, feature}`` in the next word, of which
+    ``bits`` are the feature's. Any other node has a float64 threshold in two words, then ``{is leaf, feature}``, then
     ``children``.
     """
 
@@ -58,8 +58,8 @@ class TreeBlock:
     """A tree block: trees padded to perfect ones of one depth, interleaved ``width`` at a time.
 
     Node i of a perfect tree has the children 2 i and 2 i + 1; the root is 1. Node i of ``width`` trees side by side
-    lies at ``i * width``, one element for each tree. ``splits`` and ``leaves``: where those of the block begin;
-    ``first``: the number of its first tree.
+    lies at ``i * width``, one element for each tree. ``splits`` and ``leaves`` are the starts of the block's splits and
+    leaves, and ``first`` is the number of its first tree.
     """
 
     trees: int
@@ -76,16 +76,16 @@ class TreeBlock:
 
     @property
     def groups(self) -> int:
-        """How many groups of ``width`` trees there are."""
+        """The number of groups of ``width`` trees."""
         return -(-self.trees // self.width)
 
 
 class Packed:
     """A forest in the layout that kernels walk.
 
-    ``columns``: of a row as the trees read it. If a node sends nan to the left, while comparisons send it to the right,
-    rows are gathered first: the features, and a second copy with -inf for nan of those that send nan to the left.
-    ``dtypes``: of the rows, and of the result; ``compared``: that in which rows and thresholds are compared.
+    ``columns`` is the number of columns of a row as the trees read it. A comparison sends nan to the right. If a node
+    sends it to the left, rows are gathered first: the features, and a second copy, with -inf for nan, of the features
+    of such nodes. ``dtypes`` are those of the rows and of the result, and ``compared`` is the dtype of comparisons.
     """
 
     def __init__(self, forest: Forest, dtypes: tuple[str, str], aggregate: str, width: int, is_row: bool) -> None:
@@ -112,7 +112,7 @@ class Packed:
         self._link(np.flatnonzero(~shallow))
 
     def _measure(self, leaves: Array) -> tuple[Array, Array, Array | None]:
-        """Return each tree's depth and number of leaves, and the only target it adds to, if all trees have one."""
+        """Return the depth and number of leaves of each tree, and its only target if each tree has one."""
         depths, counts = np.zeros((2, self.forest.trees), np.int64)
         adds = np.zeros((self.forest.trees, self.targets), bool)
         for depth, (tree, at) in enumerate(self.forest.levels()):
@@ -140,18 +140,18 @@ class Packed:
 
     @property
     def lists_features(self) -> bool:
-        """Whether columns are gathered by a table: they are not all those of features that follow each other."""
+        """Whether a table lists the gathered columns, as these are not only consecutive features."""
         parts = ((0, self.low), (self.low, len(self.features)))
         return self.gathers and any(first < end and self.features_from(first, end) is None for first, end in parts)
 
     def features_from(self, first: int, end: int) -> int | None:
-        """Return the feature of the column ``first``, if those up to ``end`` are of it and of the next ones in turn."""
+        """Return the feature of the column ``first``, if the columns up to ``end`` are consecutive features."""
         begin = int(self.features[first])
         is_run = np.array_equal(self.features[first:end], begin + np.arange(end - first))
         return begin if is_run else None
 
     def _make_blocks(self, depths: Array, shallow: Array) -> None:
-        """Make the tree blocks with their splits and leaves; a depth of few trees joins the next one."""
+        """Make the tree blocks with their splits and leaves. Trees of a rare depth join the next depth."""
         splits, leaves, tree_blocks = list[Array](), list[Array](), list[TreeBlock]()
         self.order: list[Array] = []
         waiting = np.zeros(0, np.int64)
@@ -180,7 +180,7 @@ class Packed:
     def _perfect(self, trees: Array, depth: int, width: int) -> tuple[Array, Array]:
         """Return the splits and leaves of perfect trees.
 
-        Splits are [groups, 2^depth, width], of which the first of each tree is no node; leaves are [groups, 2^depth,
+        Splits are [groups, 2^depth, width], and the first one of each tree is unused. Leaves are [groups, 2^depth,
         width, targets]. A leaf above the last level becomes a subtree of equal leaves.
         """
         groups = -(-len(trees) // width)
@@ -206,7 +206,7 @@ class Packed:
     def _link(self, deep: Array) -> None:
         """Make the nodes and leaves of trees that keep their links.
 
-        Trees of a single leaf, the identity element, fill up the roots. Nodes that several trees have are there once.
+        Trees of a single leaf, the identity element, fill up the roots. A node of several trees is stored once.
         """
         self.branching = len(deep)
         used, reached = np.zeros(len(self.threshold), bool), np.zeros(len(self.leaves), bool)
@@ -241,7 +241,7 @@ class Packed:
             self.order.append(np.pad(deep, (0, len(filling)), mode="edge"))
 
     def _choose_links(self, places: int) -> Links:
-        """Choose the words of a node: few, if all that they have to hold fits in."""
+        """Choose the layout of nodes: a narrow one if all values fit into it."""
         bits = max(1, (self.columns - 1).bit_length())
         fits = places << (bits + 1) <= 1 << 32 and len(self.branch_leaves) <= 1 << LEAF_BITS
         is_narrow = self.dtype == np.float32 and fits

@@ -3,12 +3,12 @@
 * A "contraction" takes the elementwise work on its result as an epilogue.
 * A "winograd" group is a last transform with the first one, the products between them, and an epilogue.
 * "rows" are elementwise ops and reductions along rows of one shape, in vectors of one dtype. A row lies along the last
-  axis, or along others that come before it; then vectors have as many rows as lanes.
+  axis, or along axes before it; in that case each lane of a vector has a row.
 * "loops" are elementwise work on other dtypes, in plain loops over one shape.
 * A "single" node is not fused.
 
-A node joins the latest group that it fits, if all that it reads is in that group or in one of a lower level. Levels
-grow along the arguments, so groups never wait for each other in a circle.
+A node joins the latest group that it fits, if all its arguments are in that group or in a group of a lower level. The
+level of a group is above those of its arguments, so groups never depend on each other in a circle.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ RECOMPUTED = (ew.step, ew.is_equal)  # every reader recomputes them, which costs
 class Group:
     """The nodes of one kernel.
 
-    ``kind``: "rows", "loops", "contraction", "winograd" or "single"; ``shape`` has the extents of its loops, and
-    ``axes`` are those along which rows lie. ``dtype``: of its vectors; "mixed" in plain loops, where each value has its
-    own.
+    ``kind`` is "rows", "loops", "contraction", "winograd" or "single". ``shape`` has the extents of its loops, and rows
+    lie along ``axes``. ``dtype`` is the dtype of its vectors, or "mixed" in plain loops, where each value has its own
+    dtype.
     """
 
     kind: str
@@ -99,7 +99,7 @@ def cheap_nodes(graph: Graph) -> set[Node]:
 
 
 def is_mask(node: Node, readers: list[Node]) -> bool:
-    """Tell whether a comparison only chooses among what its readers read besides, as that of a leaky relu does."""
+    """Tell whether a comparison only selects between values that its readers also read, as in a leaky relu."""
     if isinstance(node.type, TupleType) or node.type.dtype is not boolean or not node.type.shape:
         return False
     compared = {a.find() for a in node.args if not is_free(a)}
@@ -109,7 +109,7 @@ def is_mask(node: Node, readers: list[Node]) -> bool:
 
 
 def outer_nodes(graph: Graph) -> set[Node]:
-    """Return the nodes that combine values of fewer axes, as an outer product does: these are less to read.
+    """Return the nodes that combine values of fewer axes, such as an outer product, so that recomputing reads less.
 
     Each is one operation, besides rounding, so that readers compute it in the time of a load.
     """
@@ -133,7 +133,7 @@ def winograd_parts(node: Node) -> tuple[Node, ...]:
 
 
 def arguments_of(node: Node) -> list[Node]:
-    """Return what a node reads; of a last transform, what all nodes of its group read."""
+    """Return the arguments of a node, or for a last transform the arguments of all nodes of its group."""
     parts = winograd_parts(node)
     return [a for n in (*parts, node) for a in n.args if a.find() not in parts]
 
@@ -149,7 +149,7 @@ def parts_only(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
 
 
 def _around_slots(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
-    """Return the reshapes between what kernels compute for slots and the shapes of these, where no node reads them."""
+    """Return the reshapes between results of kernels and the shapes of slots, if no node reads them."""
     around: set[Node] = set()
     for write in graph.writes.values():
         node, value = write.find(), slot_root(write)
@@ -160,12 +160,12 @@ def _around_slots(graph: Graph, used: dict[Node, list[Node]]) -> set[Node]:
 
 
 def fuse(graph: Graph) -> tuple[list[Group], dict[Node, Group]]:
-    """Return the groups of ``graph``, each behind those that it reads, and the group from which others read each node.
+    """Return the groups of ``graph``, each after those that it reads, and for each node the group that others read.
 
-    A node that is written to a slot joins a group that computes nothing but slots, and closes it but for outputs and
-    slots that are computed from it: a slot can then be written after its last reader, and no gradient is written while
-    other outputs are computed. Cheap nodes are recomputed in every row group and epilogue of their shape that reads
-    them, and have a group of their own where something else does.
+    A node that is written to a slot joins a group that computes only slots. After that the group accepts only outputs
+    and slots that are computed from the node. So a slot can be written after its last reader, and no gradient is
+    written while other outputs are computed. Cheap nodes are recomputed in every row group and epilogue of their shape
+    that reads them. They have a group of their own only if other nodes read them.
     """
     fusion = _Fusion(graph)
     for node in graph.nodes():
@@ -214,12 +214,12 @@ class _Fusion:
         self.recomputed = self.masks | (recomputed - self.fixed)
 
     def is_inside(self, node: Node) -> bool:
-        """Whether a node is computed where it is read, or needs no computing."""
+        """Tell whether a node is computed where it is read, or needs no computation."""
         is_part = node in self.cheap or node in self.recomputed or node in self.inner
         return is_part or is_view(node) or is_stored(node) or is_free(node)
 
     def join(self, result: Node) -> None:
-        """Put one of several results of a node into the node's group."""
+        """Add one of several results of a node to the node's group."""
         group = self.group_of[result] = self.group_of[result.arg(0)]
         group.nodes.append(result)
         group.members.add(result)
@@ -236,16 +236,17 @@ class _Fusion:
                 self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], first))
 
     def readers(self, node: Node, group: Group) -> list[Node]:
-        """Return the nodes that read a node of a group; of gates, those that already have a group."""
+        """Return the nodes that read a node of a group. For gates, only those that already have a group count."""
         if not group.gates:
             return self.used[node]
         views = [view for s in self.used[node] for view in self.used[s]] if node is group.nodes[0] else []
         return [u for n in views or [node] for u in self.used[n] if u in self.group_of]
 
     def delay_product(self, node: Node) -> None:
-        """Move the last product that a node reads behind the node's other arguments, so that it can take the node in.
+        """Move a node's last product after its other arguments, so that the product's epilogue can compute the node.
 
-        Nothing else may read the product, or the groups would wait for each other; updates of slots may, later.
+        Only updates of slots, which come later, may also read the product. Otherwise the groups would depend on each
+        other.
         """
         sources = self.source_groups(node) if is_elementwise(node) else []
         products = [g for g in sources if g.kind == "contraction" and (node in self.updating or not g.closed)]
@@ -275,7 +276,10 @@ class _Fusion:
         return group or self.new_group(node, gates_of(node, self.used, self.outputs | self.written))
 
     def sources(self, node: Node) -> list[tuple[Node, Node]]:
-        """Return pairs of an argument and the value behind it; for recomputed nodes, those of their arguments."""
+        """Return pairs of an argument and the value that it views.
+
+        For recomputed nodes, the pairs of their arguments.
+        """
         pairs: list[tuple[Node, Node]] = []
         for a in arguments_of(node):
             base = base_of(a)
@@ -287,7 +291,7 @@ class _Fusion:
         return list(dict.fromkeys(self.group_of[base] for _, base in self.sources(node) if base in self.group_of))
 
     def candidate(self, node: Node) -> Group | None:
-        """Return the latest of the groups that a node reads from and that can take it in."""
+        """Return the latest of the groups that a node reads from and that can compute it."""
         if node.op in (*PRODUCTS, *TRANSFORMS) or is_single(node):
             return None
         if _is_column_reduction(node) and not _has_rows_in_lanes(node):
@@ -296,7 +300,7 @@ class _Fusion:
         return max(fitting, key=lambda g: g.level, default=None)
 
     def fits(self, node: Node, group: Group, level: int | None = None) -> bool:
-        """Whether a group, if it were of that level, can take a node in."""
+        """Tell whether a group, if it had this level, could compute a node."""
         level = group.level if level is None else level
         if len(group.nodes) >= GROUP_NODES or group.kind == "single" or not _suits(node, group):
             return False
@@ -323,7 +327,7 @@ class _Fusion:
         )
 
     def new_group(self, node: Node, gates: int) -> Group:
-        """Return a new group for a node, behind those that it reads."""
+        """Return a new group for a node, after the groups that it reads."""
         level = 1 + max([g.level for g in self.source_groups(node)], default=0)
         if is_single(node):
             is_mixed = node.op not in (sparse_dot, sparse_add)
@@ -361,7 +365,7 @@ class _Fusion:
         return list(dict.fromkeys(bases))
 
     def add(self, node: Node) -> None:
-        """Put a node into a group, behind the cheap arguments that need kernels of their own."""
+        """Add a node to a group, after the cheap arguments that need kernels of their own."""
         group = self.choose(node)
         separate = self.unfusable(node, group)
         for base in separate:
@@ -393,8 +397,8 @@ class _Fusion:
     def sink(self, product: Group) -> None:
         """Move parts of an epilogue into the row group that needs them, if fewer values then go through memory.
 
-        A gradient of a normalization or softmax is such a case: what rows of a product are multiplied by before they
-        are summed is read after the sum again.
+        The gradients of a normalization and of a softmax are such cases: the factors of the rows before a sum are also
+        read after the sum.
         """
         if product.kind != "contraction" or product.gates or len(product.nodes) < 2:
             return
@@ -414,8 +418,8 @@ class _Fusion:
     def recompute(self, node: Node) -> None:
         """Let the row groups that read a light value compute it again, if nothing has to read it from memory.
 
-        Such a value, ``x - mean``, is made of one element of a value that lies in memory, beside which it would take a
-        place of its own.
+        Such a value, as ``x - mean``, depends on one element of a value in memory, and would need its own memory beside
+        it.
         """
         own = self.group_of.get(node)
         chain = self.light_chain(node, own) if own is not None else []
@@ -437,7 +441,7 @@ class _Fusion:
             self.group_of[node] = groups[0]
 
     def light_chain(self, node: Node, own: Group) -> list[Node]:
-        """Return the steps to a light value from an element of one that a row group reads; none if it is not light."""
+        """Return the steps from an element that a row group reads to a light value, or none for a value that is not."""
         if not node.op.cheap or node in self.fixed or own.kind != "rows" or node.type.shape != own.shape:
             return []
         bases = [(a.find(), base_of(a)) for a in node.args if not is_free(a)]
@@ -452,7 +456,7 @@ class _Fusion:
         return [] if is_long or not are_outside or (x in own.members and not before) else chain
 
     def can_recompute(self, node: Node, own: Group, group: Group, readers: list[Node]) -> bool:
-        """Whether a group computes rows of a node's shape and dtype, and its ``readers`` take the node as it is."""
+        """Tell whether a group has rows of a node's shape and dtype, and its ``readers`` read it without a view."""
         is_same = group.kind == "rows" and (group.shape, group.dtype) == (own.shape, own.dtype)
         return (
             is_same
@@ -461,7 +465,7 @@ class _Fusion:
         )
 
     def reads_as_is(self, node: Node, base: Node, group: Group) -> bool:
-        """Whether a group can recompute an argument where it reads it: without a view, with equal lanes and shape."""
+        """Tell whether a group can recompute an argument where it reads it: no view, and equal lanes and shape."""
         is_recomputed = base.op in RECOMPUTED or base in self.masks
         dtype = vector_dtype(base) if base in self.masks else base.type.dtype.name
         if group.kind == "single" or (dtype != group.dtype and group.kind != "loops"):
@@ -473,14 +477,14 @@ class _Fusion:
         return base.type.shape == group.shape and all(a.find() is base for a in node.args if base_of(a) is base)
 
     def suits_epilogue(self, node: Node, group: Group) -> bool:
-        """Whether a product's epilogue can compute a node: all of it is held by vectors of the group's dtype."""
+        """Tell whether a product's epilogue can compute a node: vectors of the group's dtype can hold all values."""
         held = [a.find() for a in node.args if not (a.find() in self.masks and a.find() not in self.group_of)]
         dtypes = {vector_dtype(node), *(a.type.dtype.name for a in held)}
         is_held = node.type.dtype is not boolean and node.op is not st.one_hot
         return dtypes == {group.dtype} and is_held and is_elementwise(node)
 
     def traffic(self, product: Group, rows: Group, moved: list[Node]) -> int:
-        """Return how many values two groups read and store, if nodes move from the first to the second."""
+        """Return the number of values that two groups read and store if nodes move from the first to the second."""
         above, below = [n for n in product.nodes if n not in moved], [*moved, *rows.nodes]
         read = self.reads(rows, below)
         stored = {n for n in above if n in self.outputs or any(u not in product.members for u in self.used[n])}
@@ -518,7 +522,7 @@ def _merge(groups: list[Group]) -> list[Group]:
 
 
 def _space(group: Group) -> tuple[object, ...]:
-    """Return what groups must share to become one; groups of one level never read each other."""
+    """Return the properties that groups must share to be merged. Groups of one level never read each other."""
     return (group.level, group.kind, group.dtype, group.shape, group.axes)
 
 
@@ -530,7 +534,7 @@ def _absorb(group: Group, other: Group) -> None:
 
 
 def _recompute_in(node: Node, group: Group, group_of: dict[Node, Group]) -> None:
-    """Compute a cheap node in ``group``, with those of its arguments that are nowhere in memory."""
+    """Compute a cheap node in ``group``, together with its arguments that are not in memory."""
     if node in group.members:
         return
     for a in node.args:
@@ -546,7 +550,10 @@ def _is_column_reduction(node: Node) -> bool:
 
 
 def _has_rows_in_lanes(node: Node) -> bool:
-    """Whether a reduction along other axes than the last may have a row in each lane, where threads share the first."""
+    """Tell whether each lane may have a row of a reduction along axes before the last.
+
+    Threads share the first axis.
+    """
     shape, axes = node.arg(0).type.shape, node.attrs["axes"]
     last = shape[-1]
     are_vectors = isinstance(last, int) and (last <= LANE_BLOCK or last * node.type.dtype.itemsize % LINE == 0)
@@ -554,12 +561,12 @@ def _has_rows_in_lanes(node: Node) -> bool:
 
 
 def _is_without_rows(group: Group) -> bool:
-    """Whether nothing in a group of rows tells along which axes these lie."""
+    """Tell whether no node of a group of rows determines the axes of the rows."""
     return all(n.type.shape == group.shape and not n.op.reduces and n.op is not st.one_hot for n in group.nodes)
 
 
 def _suits(node: Node, group: Group) -> bool:
-    """Whether a group computes in a node's dtype; logic on truth values joins vectors of any dtype."""
+    """Tell whether a group computes in a node's dtype. Logic on truth values can join vectors of any dtype."""
     if is_reduction(node):
         return group.kind == "rows" and group.dtype == node.type.dtype.name
     vectors = vector_dtype(node)
@@ -574,7 +581,7 @@ def _suits(node: Node, group: Group) -> bool:
 
 
 def _is_row_value(view: Node, base: Node, group: Group) -> bool:
-    """Whether a view broadcasts a value of one number per row along the row."""
+    """Tell whether a view broadcasts a value of one number per row along the row."""
     return (
         view.op is st.broadcast
         and view.arg(0) is base

@@ -5,8 +5,8 @@
     v4 = tanh(v2[:, 1])
     v5 = mul(v3, v4)
 
-If every reader of a product takes one gate, a place along its last axis but one, all gates are in one register tile,
-and the group's other nodes have the shape of one gate.
+If every reader of a product takes one gate, one index of its last axis but one, all gates are in one register tile, and
+the group's other nodes have the shape of one gate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mlaot.schedule.tuning import MAX_GATES
 
 
 def weights_of(node: Node) -> int:
-    """Return the operand whose last two axes are those of the result, all others being summed, or -1."""
+    """Return the operand whose last two axes are those of the result, with all other axes summed, or -1."""
     if node.op not in (red.contract, contract_bytes) or node.type.rank < 2:
         return -1
     *labels, out = red.parse_spec(node.attrs["spec"])
@@ -37,7 +37,7 @@ def weights_of(node: Node) -> int:
 
 
 def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[Node]) -> int:
-    """Return how many gates a product has, or 0 if it is read in any other way."""
+    """Return the number of gates of a product, or 0 if it is read in any other way."""
     if weights_of(node) < 0 or node.type.dtype.name not in VECTORS or node in roots or not used[node]:
         return 0
     count, units = node.type.shape[-2:]
@@ -50,7 +50,7 @@ def gates_of(node: Node, used: Mapping[Node, Sequence[Node]], roots: Collection[
 
 
 def gate(view: Node, node: Node) -> int | None:
-    """Return which gate of a product a view shows, the reshape of a slice; None if it shows something else."""
+    """Return the index of the gate that a view, the reshape of a slice, selects; None for any other view."""
     shape = node.type.shape
     if view.op is not st.reshape or view.arg(0).op is not st.slice_ or view.arg(0).arg(0) is not node:
         return None

@@ -1,8 +1,8 @@
 """Identifiers in C and Python for names that users choose: a namespace of their own, so no name clashes.
 
-A named dim ``tokens`` is ``n_tokens`` in C, and ``batch``, which is mlaot's own, stays ``batch``. An array keeps its
-name unless C, a header, Python, or mlaot's own C could have it; then it begins with ``x_``. No name of mlaot's own C
-begins with ``n_``, ``u_`` or ``x_``.
+A named dim ``tokens`` is ``n_tokens`` in C, except ``batch``, which is mlaot's own name. An array keeps its name unless
+C, a header, Python, or mlaot's own C could have that name; in that case it gets the prefix ``x_``. No name of mlaot's
+own C begins with ``n_``, ``u_`` or ``x_``.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ OWN = re.compile(
 
 
 def dim_name(name: str) -> str:
-    """Return the C name of a named dim; no two dims have the same."""
+    """Return the C name of a named dim, which is unique."""
     if name == BATCH:
         return name
     return f"n_{name}" if name.isascii() else f"u_{name.encode('punycode').decode().replace('-', '_')}"
 
 
 def array_name(name: str) -> str:
-    """Return the C name of an array; two arrays may have the same, which their function must then tell apart."""
+    """Return the C name of an array. Two arrays may get the same name, which their function must then make unique."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"x_{clean}" if not clean or clean[0].isdigit() or is_taken(clean) else clean
 
 
 def is_taken(name: str) -> bool:
-    """Whether C, a header, Python or mlaot's C may have a name."""
+    """Tell whether C, a header, Python or mlaot's C may have a name."""
     return any(pattern.fullmatch(name) for pattern in (KEYWORDS, MACRO, OWN))
 
 
@@ -74,23 +74,23 @@ def c_expression(text: int | str | Dim) -> str:
 
 
 def with_c_dims(graph: Graph) -> Graph:
-    """Return a graph whose dims have their C names, itself if they have them already."""
+    """Return a graph whose dims have their C names: the graph itself if they have them already."""
     names_in_c = c_dims(graph)
     return graph if names_in_c.keys() <= {BATCH} else copy_graph(graph, names_in_c)
 
 
 def c_dims(graph: Graph) -> dict[str, Dim]:
-    """Return the named dims of a graph by their names, as C calls them."""
+    """Return the C names of the named dims of a graph, by the dims' names."""
     return {name: dim(dim_name(name)) for name in dims_of(graph) | dims_inside(graph)}
 
 
 def dims_of(graph: Graph) -> set[str]:
-    """Return the named dims of a graph's inputs, from which a call learns their values."""
+    """Return the named dims of a graph's inputs, which give a call their values."""
     return {name for node in graph.inputs.values() for extent in node.type.shape for name in names(extent)}
 
 
 def dims_inside(graph: Graph) -> set[str]:
-    """Return the named dims of all values of a graph, in its loops and branches, too."""
+    """Return the named dims of all values of a graph, including those in loops and branches."""
     found: set[str] = set()
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)

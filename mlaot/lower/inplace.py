@@ -1,7 +1,7 @@
 """Values that may overwrite what they replace: slots of a module, carries of a loop.
 
-The kernel that writes the new value runs after all others that read the old one, and reads of that no element but the
-one that it writes next.
+The kernel that writes the new value runs after all other readers of the old value. Of the old value it reads only the
+element that it writes next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Before = dict[Group, set[Group]]
 
 
 def sources(node: Node) -> list[Node]:
-    """Return the values behind an argument: through views, and through scalars that kernels compute for themselves."""
+    """Return the values that an argument is made from by views and by scalars that kernels recompute."""
     base = base_of(node)
     return [s for a in base.args for s in sources(a)] if is_free(base) and base.args else [base]
 
@@ -49,7 +49,7 @@ def dependencies(groups: Sequence[Group], group_of: Mapping[Node, Group]) -> Bef
 
 
 def behind_readers(pairs: Iterable[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> Before:
-    """Return the groups that must come before each one that overwrites a value: all other readers of it."""
+    """Return for each group that overwrites a value the groups that must come before: all other readers of it."""
     read = readers_of(groups)
     before: Before = {}
     for old, new in pairs:
@@ -59,7 +59,7 @@ def behind_readers(pairs: Iterable[Pair], groups: Sequence[Group], group_of: Map
 
 
 def in_place(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> list[Pair]:
-    """Return the ``pairs`` whose new value may be written over the old one, the first ones if not all may."""
+    """Return the ``pairs`` whose new value may overwrite the old one. If not all can, the first ones have priority."""
     fitting = [
         (old, new) for old, new in pairs if new.find() in group_of and _reads_its_own(group_of[new.find()], old, new)
     ]
@@ -73,7 +73,7 @@ def in_place(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[N
 
 
 def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Mapping[Node, Group]) -> bool:
-    """Whether groups have an order in which all readers of old values come before the writers of new ones."""
+    """Tell whether groups have an order in which all readers of old values come before the writers of new values."""
     before, later = dependencies(groups, group_of), behind_readers(pairs, groups, group_of)
     sorter = TopologicalSorter({g: before[g] | later.get(g, set()) for g in groups})
     try:
@@ -84,7 +84,7 @@ def _can_be_ordered(pairs: Sequence[Pair], groups: Sequence[Group], group_of: Ma
 
 
 def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
-    """Whether the kernel that writes ``new`` reads of ``old`` only elements that it has not overwritten yet."""
+    """Tell whether the kernel that writes ``new`` reads only elements of ``old`` that it has not overwritten yet."""
     new = new.find()
     if old.type.dtype is not new.type.dtype or product(old.type.shape) != product(new.type.shape):
         return False
@@ -105,14 +105,14 @@ def _reads_its_own(group: Group, old: Node, new: Node) -> bool:
 
 
 def _has_elements_of(argument: Node, old: Node, new: Node) -> bool:
-    """Whether an argument has the elements of ``old`` at the places at which ``new`` has those that replace them."""
+    """Tell whether an argument has each element of ``old`` at the place of the element of ``new`` that replaces it."""
     as_new = drop_unit_axes(argument.find().type.shape) == drop_unit_axes(new.type.shape)
     value = root_of(argument)
     return as_new and (value is old or (value.op is st.reshape and value.arg(0) is old))
 
 
 def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool:
-    """Whether a node takes ``old`` as the value that it updates, and nowhere else."""
+    """Tell whether a node reads ``old`` only as the value that it updates."""
     places = [i for i, a in enumerate(args) if old in sources(a)]
     if node.op in (scatter, sparse_add):
         return places == [0] and node.arg(0) is old
@@ -122,7 +122,7 @@ def _starts_from(node: Node, args: Sequence[Node], old: Node, new: Node) -> bool
 
 
 def _order(group: Group) -> dict[Node, tuple[int, int, int]]:
-    """Return when a row kernel computes each node, the last time: the stage, per row or per column, the place there."""
+    """Return when a row kernel computes each node last: the stage, per row or column, and the position there."""
     if group.kind == "loops":
         return {n: (0, 0, i) for i, n in enumerate(group.nodes)}
     stage = stages_of(group)

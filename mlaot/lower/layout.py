@@ -1,10 +1,11 @@
-"""How each value lies in memory: the strides of its buffer, views of that (``Access``), and panels of weights.
+"""Layouts of values in memory: the strides of buffers, views of buffers (``Access``), and panels of weights.
 
-All is decided from the graph before any kernel is made. ``storage.py`` asks for the layouts of parameters and constants
-(``slot_buffer``, ``panels_of``), the rest of lowering for those of results and of callers' arrays; ``plan.py`` then
-gives offsets to the buffers. What is estimated here may change, since it decides on the speed alone: the order of a
-matrix's axes, and what is cut into panels. What may not: callers' arrays and narrow values are ``dense``, and where a
-buffer is not, rows are padded to whole vectors of the widest machine, as kernels read past their ends.
+Layouts are chosen from the graph before any kernel is made. ``storage.py`` asks for the layouts of parameters and
+constants (``slot_buffer``, ``panels_of``), and the rest of lowering for those of results and callers' arrays.
+``plan.py`` then assigns offsets to the buffers. Choices that only decide speed are estimates and may change: the order
+of a matrix's axes, and which weights are cut into panels. Other choices must not change: callers' arrays and narrow
+values are ``dense``. In any other buffer, rows are padded to whole vectors of the widest machine, as kernels read past
+their ends.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from mlaot.schedule.tuning import ALONG_ROWS, COLUMNS_APART, PADDING_GROWTH
 
 
 def padded_extent(extent: Dim, itemsize: int) -> Dim:
-    """Round a row up to full vectors of the widest machine; bytes count as the floats that vectors hold.
+    """Round a row up to full vectors of the widest machine; bytes are counted as the floats that vectors hold.
 
-    A row whose bytes are a multiple of a page gets one vector more: otherwise the same element of all rows would
-    compete for one set of the first-level cache.
+    A row whose size is a multiple of a page gets one more vector. Otherwise the same element of all rows would compete
+    for one set of the first-level cache.
     """
     lanes = LINE // (4 if itemsize == 1 else itemsize)  # vectors hold bytes as floats
     vectors = (extent + (lanes - 1)) // lanes * lanes
@@ -52,7 +53,7 @@ def padded_extent(extent: Dim, itemsize: int) -> Dim:
 
 
 def row_major_strides(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tuple[Dim, ...]:
-    """Return row-major strides in elements; rows of a value of rank 2 and more are padded unless ``dense``."""
+    """Return row-major strides in elements. Unless ``dense``, the rows of a value of rank 2 and more are padded."""
     strides: list[Dim] = []
     step: Dim = 1
     for i, extent in enumerate(reversed(shape)):
@@ -63,7 +64,10 @@ def row_major_strides(shape: Sequence[Dim], itemsize: int, *, dense: bool) -> tu
 
 
 def work_buffer(name: str, type_: Type, *, gapless: bool = False) -> Buffer:
-    """Return a buffer in the workspace for values of a type; ``gapless``: also if a row is a multiple of a page."""
+    """Return a buffer in the workspace for values of a type.
+
+    ``gapless`` leaves out the extra vector of rows that are a multiple of a page.
+    """
     dense = gapless or is_narrow(type_.shape)
     strides = row_major_strides(type_.shape, type_.dtype.itemsize, dense=dense)
     return Buffer(name, type_.dtype.name, type_.shape, strides, "work", dense)
@@ -76,20 +80,20 @@ def caller_buffer(name: str, type_: Type, where: str) -> Buffer:
 
 
 def slice_buffer(buffer: Buffer, start: Dim, lead: int = 0) -> Buffer:
-    """Return the part of ``buffer`` from the element ``start`` on, without its first ``lead`` axes."""
+    """Return the part of ``buffer`` that starts at the element ``start``, without its first ``lead`` axes."""
     name, strides = buffer.name, buffer.strides[lead:]
     return Buffer(name, buffer.dtype, buffer.shape[lead:], strides, "slice", buffer.dense, buffer, start)
 
 
 def is_row_major(buffer: Buffer, *, gapless: bool = False) -> bool:
-    """Tell whether a buffer is row-major, with gaps behind its rows at most; ``gapless``: without these."""
+    """Tell whether a buffer is row-major. It may have gaps after its rows unless ``gapless``."""
     forms = (True,) if gapless else (False, True)
     itemsize = DTYPES[buffer.dtype].itemsize
     return any(buffer.strides == row_major_strides(buffer.shape, itemsize, dense=dense) for dense in forms)
 
 
 def undo_reshape(buffer: Buffer, node: Node, value: Node) -> Buffer:
-    """Return ``buffer`` in the shape of the ``value`` behind the root ``node``, which a kernel computes."""
+    """Return ``buffer`` in the shape of the ``value`` that a kernel computes and that the root ``node`` reshapes."""
     if value.type.shape == buffer.shape:
         return buffer
     strides, node = buffer.strides, node.find()
@@ -107,12 +111,12 @@ def undo_reshape(buffer: Buffer, node: Node, value: Node) -> Buffer:
 
 @dataclass(frozen=True)
 class Access:
-    """How to read a value: a stride for each axis (0 where it is broadcast) and an offset, in elements of the buffer.
+    """The access to a value: a stride for each axis (0 for a broadcast axis) and an offset, in elements of the buffer.
 
         element[i, j, ..] = buffer[offset + i * strides[0] + j * strides[1] + ..]
 
-    ``reaches_end``: along the axis of stride 1 the value goes to the end of the buffer's row, behind which the padding
-    lies; a slice may end before.
+    ``reaches_end`` is true if the value, along the axis of stride 1, extends to the end of the buffer's row, which
+    padding follows. A slice may end before.
     """
 
     buffer: Buffer
@@ -121,12 +125,12 @@ class Access:
     reaches_end: bool = True
 
     def may_overread(self, axis: int) -> bool:
-        """Tell whether whole vectors may be read past the end of the axis: only padded rows have anything there."""
+        """Tell whether whole vectors may be read past the end of the axis, which only padding allows."""
         return self.reaches_end and not self.buffer.dense and self.offset == 0 and self.strides[axis] == 1
 
 
 def view(node: Node, inner: Access) -> Access | None:
-    """Return how to read ``node`` in the buffer of its argument, read by ``inner``; None if the node is no view."""
+    """Return the access to a view ``node`` by the access ``inner`` to its argument, or None if it is no view."""
     if not is_view(node) or node.op.view is None:
         return None
     seen = node.op.view(node, inner.strides)
@@ -135,11 +139,11 @@ def view(node: Node, inner: Access) -> Access | None:
 
 
 def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
-    """Return the axis along which a constant weight is cut into panels, and these; None if it is not.
+    """Return the axis along which a constant weight is cut into panels, and the panels; None if it has no panels.
 
-    All that reads it must be products whose result has this axis, and which sum over all its other axes (of gates, the
-    last axis is cut), or gathers along this axis. The last columns may be a remainder that lies behind the panels, each
-    column a row.
+    All readers must be gathers along this axis, or products whose result has this axis and which sum over all others.
+    For gates, the last axis is cut. The last columns may be a remainder, which is stored after the panels with each
+    column as a row.
     """
     reads = [use for graph in graphs if name in graph.inputs for use in uses(graph, graph.inputs[name])]
     axes = {_column_axis(node, i) for node, i in reads}
@@ -168,7 +172,7 @@ def panels_of(graphs: Iterable[Graph], name: str) -> tuple[int, Panels] | None:
 
 
 def _column_axis(node: Node, i: int) -> int | None:
-    """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand has it not."""
+    """Return the axis of operand ``i`` that the result has, if it is the only one and the other operand lacks it."""
     if node.op is gather:
         return 0 if i == 0 and node.attrs["lead"] == 0 and node.arg(0).type.rank > 1 else None
     if node.op is gather_groups:
@@ -189,7 +193,10 @@ def _column_axis(node: Node, i: int) -> int | None:
 
 
 def _has_rows(node: Node, i: int, column: str) -> bool:
-    """Whether short sums had better run along rows of operand ``i`` and of the result: panels would scatter results."""
+    """Tell whether short sums are faster along rows of operand ``i`` and the result.
+
+    Panels would scatter results.
+    """
     *labels, out = red.parse_spec(node.attrs["spec"])
     row, x = out[-1:], node.arg(i)
     along = labels[i].find(row) if row not in ("", column) else -1
@@ -202,7 +209,7 @@ def _has_rows(node: Node, i: int, column: str) -> bool:
 
 
 def _gates(node: Node) -> int:
-    """Return how many gates of a recurrent layer a product computes at once, 0 if it computes none."""
+    """Return the number of gates of a recurrent layer that a product computes at once, or 0."""
     return gates_of(node, node.graph.users(), node.graph.roots()) if weights_of(node) >= 0 else 0
 
 
@@ -217,7 +224,7 @@ def panel_strides(panel_axis: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def slots_beside(graphs: Iterable[Graph]) -> dict[str, tuple[str, ...]]:
-    """Return by the name of each slot which slots of its shape are updated together with it, as an optimizer's are."""
+    """Return, by the name of each slot, the slots of its shape that are updated with it, such as an optimizer's."""
     beside: dict[str, set[str]] = {}
     for graph in graphs:
         for name, write in graph.writes.items():
@@ -241,8 +248,8 @@ def slots_beside(graphs: Iterable[Graph]) -> dict[str, tuple[str, ...]]:
 def slot_buffer(graphs: Iterable[Graph], name: str, beside: Iterable[str], dtype: str, where: str) -> Buffer:
     """Return the buffer of a parameter or constant that is not in panels.
 
-    A matrix gets the order of axes that is cheapest for the contractions of all entries, as these share it, with it and
-    with the slots ``beside`` it.
+    All entries share a matrix, so it gets the order of axes that is cheapest for the contractions of all of them with
+    the matrix and with the slots ``beside`` it.
     """
     node = next(g.inputs[name] for g in graphs if name in g.inputs)
     shape = tuple(int(d) for d in node.type.shape)
@@ -259,7 +266,7 @@ def slot_buffer(graphs: Iterable[Graph], name: str, beside: Iterable[str], dtype
 
 
 def storage_strides(shape: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], bool]:
-    """Return strides of an array that a module holds, and whether it is dense: where padding would take much more."""
+    """Return the strides of an array that a module holds, and whether it is dense, which saves much padding."""
     dense = len(shape) > 1 and int(padded_extent(shape[-1], itemsize)) > PADDING_GROWTH * shape[-1]
     return tuple(int(s) for s in row_major_strides(shape, itemsize, dense=dense)), dense
 
@@ -280,7 +287,7 @@ def _order_cost(graphs: Iterable[Graph], name: str, unit: int, itemsize: int) ->
 
 
 def _sparse_cost(graph: Graph, node: Node, name: str) -> int:
-    """Return the cost of a sparse product that would have to gather a slot's elements one by one."""
+    """Return the cost of a sparse product if it must gather a slot's elements one by one."""
     matrix = node.arg(1 if node.op is sparse_dot else 0)
     rows = prod(d if isinstance(d, int) else NOMINAL for d in node.args[-1].find().type.shape[:-1])
     is_used = matrix is graph.inputs.get(name) or graph.writes.get(name) in (node, node.find())

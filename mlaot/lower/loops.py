@@ -29,7 +29,7 @@ def loops_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 
 def _transposed_axis(builder: Builder) -> int | None:
-    """Return an axis along which a value that is read is contiguous, if it is not so along the rows."""
+    """Return an axis along which a value that is read is contiguous, if the value is not contiguous along the rows."""
     rows = builder.group.shape
     nodes = [a.find() for n in builder.group.nodes for a in n.args if base_of(a) not in builder.inside]
     accesses = [builder.access(a).strides for a in nodes if not is_free(base_of(a)) and a.type.rank == len(rows)]

@@ -1,4 +1,4 @@
-"""Lower graphs to a program: storage, fusion groups, kernels in an order that keeps slots right, the workspace."""
+"""Lower graphs to a program: storage, fusion groups, kernels in an order that respects slots, and the workspace."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _slots(graph: Graph) -> list[tuple[Node, Node]]:
 
 
 def _dims_of(name: str, graph: Graph, generation: Generation | None) -> set[str]:
-    """Return the named dims of an entry; refuse those that neither an input has nor a text."""
+    """Return the named dims of an entry. Raise ``MlaotError`` for a dim that no input and no text determines."""
     used, found = dims_inside(graph), dims_of(graph) | {count.name for count in counts(graph)}
     if generation is not None and name in (generation.entry, READ_TEXTS):
         found |= {SEEN} & used
@@ -145,7 +145,7 @@ def _lower_entry(
 ) -> Procedure:
     """Lower an entry: bind its inputs and outputs to buffers, order its kernels and plan its workspace.
 
-    ``found``: the dims that it counts, each with what must not be negative then.
+    ``found`` lists the dims that it counts, each with the expressions that must then not be negative.
     """
     own = {dim_name(name): dim(name) for name in dims}
     accesses: dict[Node, Access] = {}
@@ -196,9 +196,10 @@ def _write(targets: dict[Node, list[Buffer]], node: Node, value: Node, buffer: B
 def _tile(
     name: str, graph: Graph, model: Module, workspace: Dim, steps: Iterable[Step], own: Mapping[str, Expr]
 ) -> tuple[int, str]:
-    """Return how many rows to compute at a time, and along which dim: 0 where rows depend on each other.
+    """Return the number of rows to compute at a time, and their dim; 0 rows if rows depend on each other.
 
-    Their workspace fits a part of the cache, and register tiles divide them. They are many where weights come from far.
+    Their workspace fits a part of the cache, and register tiles divide their number. There are many if weights do not
+    fit the cache.
     """
     is_declared = name == "forward" and model.per_example and "batch" in dims_inside(graph)
     rows = "batch" if is_declared else separate_rows(graph)
@@ -237,12 +238,12 @@ def _output(model: Module, entry: str, name: str, node: Node, own: Mapping[str, 
 
 
 def _texts(extents: Iterable[Dim], own: Mapping[str, Expr]) -> tuple[str, ...]:
-    """Return extents as the module writes them."""
+    """Format extents as in the module."""
     return tuple(str(rename_dims(extent, own)) for extent in extents)
 
 
 def _work(graph: Graph) -> Dim:
-    """Estimate the floating-point operations: two for a multiply-add, one for an element of anything else."""
+    """Estimate the floating-point operations: two for a multiply-add, and one for each element of any other op."""
     total: Dim = 0
     for node in graph.nodes():
         if is_view(node) or is_stored(node) or is_free(node) or node.op is result:

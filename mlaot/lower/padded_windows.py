@@ -3,9 +3,9 @@
     v0 = pad(x, 0, low=(4,), high=(4,))     18 elements, those from 4 to below 14 are x
     v1 = window(v0, sizes=(5,))             v1[p, k] = v0[p + k], so p + k < 4 and p + k >= 14 are zeros
 
-A sum of products of such windows and weights needs only the rounds in between. Zero times infinity is no number, so
-whatever else the windows are multiplied by meets the padding: only of the numbers of a model, which are all broken
-where one is, is it known that they are finite.
+A sum of products of such windows and weights needs only the rounds in between. This is valid for weights only, which
+are known to be finite. Any other factor may be infinite, and zero times infinity is nan, so its product with the
+padding must be computed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mlaot.ops.kinds import base_of, is_view
 class PaddedWindows:
     """Windows along one axis of an array that is padded with zeros.
 
-    ``axes`` of a node are those of the positions and of a window's elements; a step along each moves by ``steps``. Only
-    elements from ``low`` to below ``high`` along the padded axis are no zeros.
+    ``axes`` are the axes of positions and of a window's elements; a step along each moves by ``steps`` elements. Only
+    the elements from ``low`` to below ``high`` of the padded axis are not padding.
     """
 
     axes: tuple[int, int]
@@ -38,9 +38,9 @@ class PaddedWindows:
     high: Dim
 
     def rounds(self, along: int, at: Dim) -> tuple[Dim, Dim]:
-        """Return from which to below which round along one of ``axes`` no padding is read, ``at`` a place of the other.
+        """Return the first round along one of ``axes`` that reads no padding and the first one after it that does.
 
-        Both may lie outside of the axis.
+        ``at`` is the position along the other axis. Both rounds may lie outside of the axis.
         """
         step, by = self.steps[along], self.steps[1 - along]
         low, high = ((end + at * -by + (step - 1)) // step for end in (self.low, self.high))
@@ -48,7 +48,7 @@ class PaddedWindows:
 
 
 def padded_windows(node: Node) -> Iterator[PaddedWindows]:
-    """Yield the windows over padded axes that a node, or what it views, takes."""
+    """Yield the windows over padded axes in a node or in the value that it views."""
     origins = [_origin(node, axis) for axis in range(node.type.rank)]
     for position, (windows, axis) in enumerate(origins):
         if windows.op is not st.window or axis not in windows.attrs["axes"]:
@@ -65,7 +65,7 @@ def padded_windows(node: Node) -> Iterator[PaddedWindows]:
 
 
 def _origin(node: Node, axis: int) -> tuple[Node, int]:
-    """Return the node that a chain of views begins with, or the first one that cuts an axis, and the axis there."""
+    """Return the first node of a chain of views, or the first view that splits an axis, and the axis in it."""
     node = node.find()
     while is_view(node) and node.op.axes is not None:
         found = axes_of(node)
@@ -82,7 +82,7 @@ def _is_zero(node: Node) -> bool:
 
 
 def is_weight(node: Node, accesses: Mapping[Node, Access]) -> bool:
-    """Tell whether the elements of a value are those of something that the module holds, or finite constants."""
+    """Tell whether the elements of a value are those of an array that the module holds, or finite constants."""
     node = node.find()
     while (node.op.moves and len(node.args) == 1) or is_view(node):
         node = node.arg(0)

@@ -9,7 +9,7 @@ from mlaot.schedule.tuning import SHARED_OPERATIONS, SHARED_STEPS
 
 
 def work_of_round(loop: Loop) -> int | None:
-    """Return the operations of one round of a loop that threads share, or None if they do not: it is short."""
+    """Return the operations of one round of a loop that threads share, or None for a loop too short to share."""
     if loop.private is None or not isinstance(loop.extent, int) or loop.extent < SHARED_STEPS:
         return None
     contractions = [c for kernel in kernels_of(loop.steps) if (c := kernel.contraction) is not None]

@@ -1,4 +1,4 @@
-"""Values whose kernels write them where they are wanted: parts of a concatenation, a result behind a view.
+"""Values that kernels write directly to their destination: parts of a concatenation, or results that are views.
 
 v0 = relu(x)                        v0 -> elements 0.. of v2
 v1 = exp(y)                 =>      v1 -> elements 8.. of v2
@@ -30,10 +30,10 @@ def place_parts(
     merged: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """Let the values that a group only copies be computed where the copy goes; ``placed`` has those arguments.
+    """Place the values that a group only copies where the copy goes. ``placed`` collects these arguments.
 
-    ``fixed``: values that are wanted elsewhere; ``merged``: values that must lie without gaps; ``read``: readers of
-    values.
+    ``fixed`` are the values with another destination, ``merged`` the values that must have no gaps, and ``read`` the
+    readers of values.
     """
     node = group.nodes[0]
     if node.op.parts is None or len(group.nodes) != 1 or len(stores.get(node, ())) != 1:
@@ -76,7 +76,7 @@ def readers_by_value(groups: Sequence[Group]) -> dict[Node, list[Node]]:
 
 
 def part_buffer(buffer: Buffer, shape: Sequence[Dim], strides: Sequence[Dim], start: Dim, *, dense: bool) -> Buffer:
-    """Return the elements of ``buffer`` from ``start`` on, by other strides."""
+    """Return the elements of ``buffer`` from ``start`` on with other strides."""
     return Buffer(buffer.name, buffer.dtype, tuple(shape), tuple(strides), "slice", dense, buffer, start)
 
 

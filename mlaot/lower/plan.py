@@ -1,4 +1,4 @@
-"""The workspace plan: an offset for each buffer, so that two that are alive at once never overlap.
+"""The workspace plan: an offset for each buffer, so that two buffers that are live at once never overlap.
 
 kernel   0 1 2 3 4 5
 a: 64    x x            at 0
@@ -36,9 +36,9 @@ def pack(
 ) -> tuple[list[tuple[Buffer, Dim]], Dim]:
     """Return offsets of buffers that live from one kernel to another, and the bytes that they take in all.
 
-    There is room for the ``most`` that dims may be which are counted in between.
+    ``most`` has the bounds of dims that are counted in between, for which there is room.
 
-    The largest buffers come first, and each takes the first gap between those alive with it that is large enough for
+    The largest buffers come first. Each takes the first gap between the buffers live with it that is large enough for
     every value of the dims (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section
     5.2). Sizes are compared by their ``nominal`` values.
     """
@@ -83,11 +83,11 @@ class _LiveRanges:
 
 
 class _Packing:
-    """The places of buffers, as coefficients of the monomials that their sizes consist of.
+    """The places of buffers, as coefficients of the monomials in their sizes.
 
     With sizes ``8 * batch`` and ``64``, a place at ``8 * batch + 64`` is the row (8, 64). Monomials are not negative,
-    so one place is before another for all dims if no coefficient of its end exceeds that of the other's start. If this
-    decides nothing, the expressions are compared, whose quotients have bounds.
+    so one place is before another for all dims if no coefficient of its end exceeds that of the other's start.
+    Otherwise the expressions are compared with the bounds of their quotients.
     """
 
     def __init__(self, sizes: Sequence[Dim]) -> None:
@@ -112,7 +112,7 @@ class _Packing:
     def _gap(self, i: int, live: Ints) -> Ints:
         """Return the first start at which a buffer fits: 0, or the end of one of the ``live`` buffers.
 
-        Gaps are first tried by numbers, for assumed dims: ``reached[k]`` is the highest end before the k-th buffer.
+        Gaps are first tried with numbers for nominal dims: ``reached[k]`` is the highest end before the k-th buffer.
         """
         size: Ints = self.sizes[i]
         start: Ints = np.zeros_like(size)
@@ -150,8 +150,8 @@ class _Packing:
 def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:
     """Return the first and the last kernel that uses each work buffer, in order of first use.
 
-    A buffer that is also used outside of a loop, or carried from one round to the next, lives as long as the loop. So
-    do all of a loop whose rows threads share: each thread is at a round and a kernel of its own.
+    A buffer that is also used outside of a loop, or carried from one round to the next, is live as long as the loop. If
+    threads share the rows of a loop, all its buffers are, as each thread is in a round and a kernel of its own.
     """
     uses: dict[Buffer, list[int]] = {}
     spans: list[tuple[int, int, set[Buffer], bool]] = []
@@ -195,5 +195,5 @@ def _lifetimes(steps: Sequence[Step]) -> tuple[dict[Buffer, int], dict[Buffer, i
 
 
 def at_least(a: Dim, b: Dim) -> bool:
-    """Whether ``a >= b`` for all values of the dims, as far as can be told."""
+    """Tell whether ``a >= b`` is certain for all values of the dims."""
     return nonnegative(a - b)

@@ -1,4 +1,4 @@
-"""The entry ``prepare_weights``: what a module makes of its weights in memory when it is first used.
+"""The entry ``prepare_weights``, which transforms weights in memory when a module is first used.
 
     for each 3x3 filter g of a convolution:    u = G g G^T        a kernel: lanes along the filters
 
@@ -53,9 +53,9 @@ def filters_buffer(name: str, type_: Type, filters: Numbers) -> Buffer:
 
 
 def transformed_buffer(name: str, type_: Type) -> Buffer:
-    """Return memory for what filters become, [places, blocks, blocks, ``BLOCK``, ``BLOCK``].
+    """Return memory for transformed filters, [places, blocks, blocks, ``BLOCK``, ``BLOCK``].
 
-    The places of a filter are written together: they lie an odd number of cache lines apart, so that they fall into
+    The places of a filter are written together. They are an odd number of cache lines apart, so that they are in
     different sets of the caches.
     """
     line = LINE // type_.dtype.itemsize
@@ -65,7 +65,7 @@ def transformed_buffer(name: str, type_: Type) -> Buffer:
 
 
 def prepare_procedure(prepared: Sequence[Prepared], offsets: Mapping[Buffer, int], doc: str) -> Procedure:
-    """Return the entry that makes all that is prepared; ``offsets`` are those of the buffers."""
+    """Return the entry that makes all prepared weights; ``offsets`` are the offsets of their buffers."""
     kernels = tuple(map(_kernel, prepared))
     work = sum(OPERATIONS * int(elements(each.target)) for each in prepared)
     entry = Entry(PREPARE, (), (), "0", str(work), doc=doc)

@@ -1,4 +1,4 @@
-"""The program, what lowering produces: entries over buffers and kernels, printable, without nodes or ops."""
+"""The program, the result of lowering: entries over buffers and kernels, printable, without nodes or ops."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from mlaot.settings.options import Options
 class Slot:
     """An array in the state block: strides in elements, offsets in bytes; storage may be padded or transposed.
 
-    ``kind``: ``parameter`` (with a gradient where the module trains), ``buffer`` (running statistics, caches) or
+    ``kind`` is ``parameter`` (with a gradient if the module trains), ``buffer`` (running statistics, caches) or
     ``optimizer`` (moments, step counts). The state is the parameters, the other slots, then the gradients in the order
-    of their parameters. What is not ``in_file`` is left out by ``save``.
+    of their parameters. ``save`` leaves out a slot that is not ``in_file``.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Counted:
-    """A dim that an entry counts, with texts of expressions: the most that it may be, and what must not be negative."""
+    """A dim that an entry counts, with texts of expressions: its bound, and the needs that must not be negative."""
 
     dim: str
     most: str
@@ -54,11 +54,11 @@ class Counted:
 class Entry:
     """A compiled function; ``workspace`` (bytes) and ``work`` (operations) are texts of expressions in the dims.
 
-    ``tile``: how many rows are computed at a time, as none depends on another; 0: all at once. ``rows``: their dim.
-    ``extents``: further expressions that a call's dims must not make negative, such as extents of intermediate values.
-    ``named``: the results are a dict, as is ``out``. ``refusals``: messages for invalid inputs; the last output, which
-    is no result, is the number of one, from 1 on, or 0. ``counts``: the dims that it counts, whose numbers are outputs
-    behind the results.
+    ``tile`` is the number of rows that are computed at a time, or 0 for all at once, and ``rows`` is their dim.
+    ``extents`` are further expressions that a call's dims must not make negative, such as extents of intermediate
+    values. With ``named`` the results are a dict, and so is ``out``. ``refusals`` are messages for invalid inputs. If
+    there are any, the last output is not a result, but the number of a message, from 1 on, or 0. ``counts`` are the
+    dims that the entry counts, whose numbers are outputs after the results.
     """
 
     name: str
@@ -95,9 +95,9 @@ class Entry:
 class Golden:
     """The recorded results of an entry for inputs made by ``draws`` (golden.py), with ``dims`` in the module's order.
 
-    ``outputs``: of each output its tolerance, then its elements or ``signed_sums`` of them. ``largest``: of each output
-    the largest element. ``drift``: how far half-precision weights move the results from those of the declared weights,
-    as a share of the largest.
+    ``outputs`` has for each output its tolerance, then its elements or their ``signed_sums``. ``largest`` has the
+    largest element of each output. ``drift`` is the difference of the results with half-precision weights from those
+    with the declared weights, relative to the largest element.
     """
 
     entry: str
@@ -129,12 +129,12 @@ class Cost:
 class ExtensionModule:
     """Everything that the template of an extension module needs.
 
-    ``initial``: the first bytes of the state, behind which it starts as zeros; a module that ``is_prepared`` does not
-    store them. ``options``: the settings that it was
-    compiled with. ``tuned``: by instruction set and contraction, the schedule that was measured to be the fastest.
-    ``metadata``: of ``graph_metadata``. ``version``: the project's. ``words``: kernels multiply integers, for which not
-    all CPUs with AVX-512 have instructions. ``generation``: how it generates texts, if it does. ``texts``: what each of
-    several texts has of slots of their names, behind the state. ``costs``: of the kernels that a profile times.
+    ``initial`` are the first bytes of the initial state, which zeros follow; a module that ``is_prepared`` does not
+    store them. ``options`` are the settings that it was compiled with. ``tuned`` has, by instruction set and
+    contraction, the schedule that was measured to be the fastest. ``metadata`` is the result of ``graph_metadata``, and
+    ``version`` is the project's. With ``words`` kernels multiply integers, for which not all CPUs with AVX-512 have
+    instructions. ``generation`` says how it generates texts, if it does. ``texts`` are the slots of each of several
+    texts, after the state. ``costs`` are those of the kernels that a profile times.
     """
 
     name: str
@@ -157,12 +157,12 @@ class ExtensionModule:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the state is what ``prepare_weights`` makes of constants, once, and all instances read."""
+        """Whether ``prepare_weights`` makes the state from constants, once, for all instances."""
         return any(entry.name == PREPARE for entry in self.entries)
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of the state, and of the texts behind it."""
+        """The bytes of the state, and of the texts' slots after it."""
         ends = [slot.offset + slot.shape[0] * slot.strides[0] * DTYPES[slot.dtype].itemsize for slot in self.texts]
         return max([self.state_bytes, *ends])
 
@@ -173,7 +173,7 @@ class ExtensionModule:
 
     @property
     def c_dims(self) -> tuple[str, ...]:
-        """The dims as C calls them."""
+        """The C names of the dims."""
         return tuple(map(dim_name, self.dims))
 
     @property
@@ -183,7 +183,7 @@ class ExtensionModule:
 
     @property
     def prefix(self) -> str:
-        """``digits_nn`` of ``digits.nn``: the beginning of its names in C, which differ from model to model."""
+        """``digits_nn`` of ``digits.nn``: the prefix of its names in C, which differs from model to model."""
         return self.name.replace(".", "_")
 
 
@@ -194,12 +194,12 @@ HELD = ("constant", "state")  # where weights are
 class Buffer:
     """Memory that kernels read or write: strides in elements, rows padded to 64 bytes unless ``dense``.
 
-    ``where``: ``input`` and ``output`` (the caller's), ``state`` (slots), ``constant`` or ``work``; a ``slice`` begins
-    ``start`` elements behind the start of the buffer ``within``, and ``start`` may depend on a loop's variable.
+    ``where`` is ``input`` or ``output`` (the caller's), ``state`` (slots), ``constant`` or ``work``. A ``slice`` begins
+    ``start`` elements after the start of the buffer ``within``; ``start`` may depend on a loop's variable.
 
-    ``panels``: the axis ``panel_axis`` of weights is cut into panels, and the other axes are the panels' rows in
-    row-major order; strides count rows of a panel. The last columns, which would fill a small part of one more vector,
-    may stay out of the panels: each of these remainder columns then lies behind them as a dense row.
+    With ``panels`` the axis ``panel_axis`` of weights is cut into panels, and the other axes are the panels' rows in
+    row-major order; strides count rows of a panel. The last columns, if they would fill a small part of one more
+    vector, may be left out of the panels. Each of these remainder columns is then a dense row after the panels.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Buffer:
 
     @property
     def remainder_columns(self) -> int:
-        """How many columns of weights lie behind the panels."""
+        """The number of remainder columns after the panels."""
         columns = self.shape[self.panel_axis] if self.panels is not None else 0
         assert isinstance(columns, int), f"bug in mlaot: panels of {self.name} along a named dim"
         return columns - self.panels.columns if self.panels is not None else 0
@@ -246,7 +246,10 @@ class Buffer:
 
 
 def _is_larger(a: Dim, b: Dim) -> bool:
-    """Whether a product of an extent and a stride exceeds another; the one with more named dims does."""
+    """Tell whether a product of an extent and a stride exceeds another.
+
+    The one with more named dims counts as larger.
+    """
     order = [(len(dim_names(x)), substitute(x, dict.fromkeys(dim_names(x), 1000))) for x in (a, b)]
     return order[0] > order[1]
 
@@ -264,7 +267,8 @@ class Param:
 class Kernel:
     """A loop nest and the buffers of its arrays, in the order of the nest's parameters.
 
-    ``origin``: the part of the model that it computes. ``line``: the line of the user's code that most of it is for.
+    ``origin`` is the part of the model that it computes, and ``line`` the line of the user's code that
+    most of it is for.
     """
 
     nest: Nest
@@ -284,12 +288,12 @@ class Kernel:
 
     @cached_property
     def contraction(self) -> Contraction | None:
-        """What the kernel sums, if the schedule makes register tiles of it."""
+        """The contraction of the kernel, if the schedule makes register tiles of it."""
         return contraction_of(self.nest) if self.nest.is_tiled else None
 
     @property
     def template(self) -> str:
-        """The kind of kernel, for people."""
+        """The kind of kernel for people."""
         return self.nest.name
 
     @property
@@ -299,11 +303,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Loop:
-    """Run ``steps`` at most ``extent`` times, while the truth value behind ``condition`` holds, if there is one.
+    """Run ``steps`` at most ``extent`` times, and if there is a ``condition``, while its truth value holds.
 
-    ``tested``: the steps that compute the condition. ``carried``: buffers whose contents one round leaves for the next.
-    ``private``: threads may share the rounds if each of them has this buffer for itself. ``rows``: the dim along which
-    every round computes separate rows, so that threads may share these for all rounds at once; its buffers then live as
+    ``tested`` are the steps that compute the condition. ``carried`` are the buffers whose contents one round leaves for
+    the next. ``private`` is a buffer that each thread needs for itself to share the rounds. ``rows`` is the dim along
+    which every round computes separate rows, which threads may share for all rounds at once. The buffers then live as
     long as the loop.
     """
 
@@ -330,7 +334,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Branch:
-    """Run ``then`` if the truth value behind ``condition`` holds, else ``otherwise``."""
+    """Run ``then`` if the truth value in ``condition`` holds, and else ``otherwise``."""
 
     condition: Param
     then: tuple[Step, ...]
@@ -349,7 +353,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Bind:
-    """Let a dim be the number behind ``count``, and run the steps if it is 0 to ``most`` and no need is negative."""
+    """Set a dim to the number in ``count``, and run the steps if it is from 0 to ``most`` and no need is negative."""
 
     dim: str
     count: Param
@@ -378,7 +382,7 @@ Step = Kernel | Loop | Branch | Bind | Steps
 
 
 def most_of_steps(steps: Iterable[Step]) -> dict[str, Dim]:
-    """Return what each dim that some steps count is at most, in the dims of the call."""
+    """Return the bound of each dim that some steps count, in the dims of the call."""
     most: dict[str, Dim] = {}
     waiting = [*steps]
     while waiting:
@@ -400,7 +404,7 @@ def kernels_of(steps: Iterable[Step]) -> Iterator[Kernel]:
 
 @dataclass(frozen=True)
 class Procedure:
-    """The steps of an entry in order, the place of each work buffer, and how many steps the forward phase has."""
+    """The steps of an entry in order, the place of each work buffer, and the number of steps of the forward pass."""
 
     entry: Entry
     steps: tuple[Step, ...]

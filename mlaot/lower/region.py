@@ -51,8 +51,8 @@ def lower_graph(
 ) -> tuple[Ordered, set[Group]]:
     """Lower a graph: return its steps in order, and the groups that its outputs need.
 
-    ``accesses``: how the inputs are read; those of the graph's nodes are added. ``targets``: where results are written;
-    those of ``overwritten`` go to the place of an input. ``depth`` counts the loops around the graph.
+    ``accesses`` has the accesses to the inputs, to which those of the graph's nodes are added. ``targets`` has the
+    destinations of results; results in ``overwritten`` replace an input. ``depth`` counts the loops around the graph.
     """
     groups, group_of = fused or fuse(graph)
     reshapes = [node for node in graph.nodes() if node.op is st.reshape]
@@ -103,10 +103,10 @@ def _choose_buffers(
     merged: set[Node],
     gapless: set[Node],
 ) -> Stores:
-    """Choose the buffers of each node: where the caller wants it, and in the workspace if other kernels read it.
+    """Choose the buffers of each node: those of the caller, and one in the workspace if other kernels read it.
 
-    ``merged``: nodes of which several axes are read as one, so that there must be no gaps between these; ``gapless``:
-    the last axis is one of them.
+    ``merged`` are the nodes of which several axes are read as one, which must have no gaps between them. With
+    ``gapless`` the last axis is one of these.
     """
     stores: Stores = {node: list(buffers) for node, buffers in targets.items()}
     read: dict[Node, None] = {}
@@ -129,7 +129,7 @@ def _choose_buffers(
 
 
 def _ancestors(groups: Iterable[Group], group_of: dict[Node, Group]) -> set[Group]:
-    """Return the groups that some groups need, themselves included."""
+    """Return the groups that some groups depend on, themselves included."""
     ancestors: set[Group] = set()
     stack = list(groups)
     before = dependencies(list(dict.fromkeys(group_of.values())), group_of)
@@ -144,10 +144,10 @@ def _ancestors(groups: Iterable[Group], group_of: dict[Node, Group]) -> set[Grou
 def _order(
     groups: list[Group], before: Mapping[Group, set[Group]], needed: set[Group], steps: Mapping[Group, Step]
 ) -> list[Group]:
-    """Order groups behind those that they need, and those that outputs need before all others.
+    """Order groups after those that they depend on, and those that outputs depend on before all others.
 
-    Two orders are tried, and the one that takes less workspace is chosen: level by level, or each group as soon as what
-    it reads is there.
+    Two orders are tried: level by level, or each group as soon as its arguments are computed. The one with the smaller
+    workspace is chosen.
     """
     by_level, at_once = (_sort(groups, before, needed, at_once=at_once) for at_once in (False, True))
     if by_level == at_once:
@@ -177,15 +177,17 @@ def _sort(groups: list[Group], before: Mapping[Group, set[Group]], needed: set[G
 
 
 def _workspace_bytes(steps: Sequence[Step]) -> int:
-    """Return the workspace that steps need, for nominal dims."""
+    """Return the size of the workspace of steps for nominal dims."""
     return nominal(plan(steps)[1])
 
 
 @dataclass
 class _Carry:
-    """The buffers of a carry: ``now`` is read by a round, ``next`` written by it, ``first`` and ``last`` are outside.
+    """The buffers of a carry.
 
-    ``is_copied``: ``next`` is copied back to ``now`` at the end of each round.
+    A round reads ``now`` and writes ``next``; ``first`` and ``last`` are outside of the loop.
+
+    With ``is_copied``, ``next`` is copied back to ``now`` at the end of each round.
     """
 
     now: Buffer
@@ -197,7 +199,7 @@ class _Carry:
 
 @dataclass
 class _LoopPlan:
-    """How a loop is lowered: the graph of a round, the buffers of its carries, and the pairs that it overwrites."""
+    """The plan of a loop: the graph of a round, the buffers of its carries, and the pairs that it overwrites."""
 
     graph: Graph
     fused: Fused
@@ -240,11 +242,11 @@ def _plan_scan(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _L
 def _share_histories(
     group: Group, olds: Sequence[Node], stores: Stores, fixed: set[Node], depth: int
 ) -> tuple[dict[int, Buffer], set[int]]:
-    """Let results that are a carry's value in each round be rows of the carry's history.
+    """Place results that are a carry's value in each round in rows of the carry's history.
 
-    Row k of a history is the carry before round k, so row ``length`` is the last one; in reverse, rows count back from
-    the end. The values before each round are then all rows but the last, and those after it all rows but the first; in
-    reverse it is the other way round. Returns the histories by carry, and the results that they cover.
+    Row k of a history is the carry before round k, so row ``length`` is the last one. In reverse, rows count back from
+    the end. The values before each round are then all rows but the last, and those after each round all rows but the
+    first; in reverse it is the other way round. Return the histories by carry, and the results that they contain.
     """
     attrs = group.nodes[0].attrs
     outputs, length = _outputs(attrs["body"].graph), attrs["length"]
@@ -266,7 +268,7 @@ def _share_histories(
 
 
 def _plan_while(group: Group, stores: Stores, fixed: set[Node], depth: int) -> _LoopPlan:
-    """Plan the carries of a while loop; one that cannot be overwritten is copied back after each round."""
+    """Plan the carries of a while loop. A carry that cannot be overwritten is copied back after each round."""
     attrs, results = group.nodes[0].attrs, _results(group)
     body = attrs["body"].graph
     outputs, olds = _outputs(body), list(body.inputs.values())[attrs["consts"] :]
@@ -290,9 +292,9 @@ def _write_starts_in_place(
     fixed: set[Node],
     read: Mapping[Node, list[Node]],
 ) -> None:
-    """Let the kernels that compute the first values of carries write these to the buffers of the carries.
+    """Let the kernels that compute the initial values of carries write them to the buffers of the carries.
 
-    That is possible if nothing else reads such a value, and if the buffer does not hold something that is still read.
+    This is possible if nothing else reads such a value, and if the buffer holds no value that is still read.
     """
     node, results = group.nodes[0], _results(group)
     consts = node.attrs["consts"]
@@ -310,7 +312,7 @@ def _write_starts_in_place(
 
 
 def _results(group: Group) -> dict[int, Node]:
-    """Return the results of a node of control flow that are used, by their index."""
+    """Return the used results of a control-flow node by index."""
     return {n.attrs["index"]: n for n in group.nodes[1:]}
 
 
@@ -327,7 +329,7 @@ def _select_outputs(body: Graph, results: Iterable[int]) -> Graph:
 
 
 def _carry_buffer(result: Node | None, stores: Stores, name: str, type_: Type) -> Buffer:
-    """Return the buffer in which the last value of a carry is wanted, or one of the carry's own."""
+    """Return the destination of the last value of a carry, or a buffer of the carry's own."""
     buffers = [] if result is None else stores.get(result, [])
     return buffers[0] if buffers else work_buffer(name, type_)
 
@@ -436,7 +438,7 @@ def _loop(
 
 
 def _rows(c: _ControlFlow, steps: Sequence[Step]) -> str:
-    """Return the dim along which a scan computes separate rows, by a few kernels; empty if there is none."""
+    """Return the dim along which a scan computes separate rows with a few kernels, or an empty string."""
     attrs = c.node.attrs
     if not _are_kernels(steps) or len([*kernels_of(steps)]) > SHARED_KERNELS:
         return ""
@@ -444,12 +446,12 @@ def _rows(c: _ControlFlow, steps: Sequence[Step]) -> str:
 
 
 def _are_kernels(steps: Iterable[Step]) -> bool:
-    """Whether no loop or branch is among some steps."""
+    """Tell whether no step is a loop or a branch."""
     return all(_are_kernels(s.inner) if isinstance(s, Steps) else isinstance(s, Kernel) for s in steps)
 
 
 def _scan(c: _ControlFlow) -> Step:
-    """Lower a scan: slices of its inputs and outputs move along with the rounds."""
+    """Lower a scan. Each round accesses the next slices of its inputs and outputs."""
     attrs, rounds = c.node.attrs, c.rounds
     assert rounds is not None
     consts, count, length = attrs["consts"], attrs["carries"], attrs["length"]
@@ -500,7 +502,7 @@ def _copy_to_all(c: _ControlFlow, kernel: Kernel) -> Step:
 
 
 def _counted(c: _ControlFlow) -> Step:
-    """Lower what waits for a dim to be counted."""
+    """Lower the subgraph that depends on a counted dim."""
     count, *inputs = c.operands()
     (name,), attrs = names(c.node.attrs["dim"]), c.node.attrs
     steps = c.inside(attrs["body"], inputs, c.results())

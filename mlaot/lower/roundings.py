@@ -1,11 +1,11 @@
-"""Round products before they go into sums, whatever else reads them. Bit-exact.
+"""Round products that are terms of sums, so that results do not depend on other readers. The pass is bit-exact.
 
     v2 = mul(v0, v1)                      v2 = mul(v0, v1)
     v3 = add(v2, v4)             =>       v3 = add(rounded(v2), v4)
 
-Compilers contract a product and a sum to one operation that rounds once, but not if the product is stored as well: one
-more output would change the last bit of another. Sums of contractions are always contracted and stay as they are;
-deterministic modules are compiled without contraction.
+Compilers contract a product and a sum to one operation that rounds once, but not if the product is stored as well. So
+one more output would change the last bit of another output. Sums in contractions are always contracted and are left
+alone. Deterministic modules are compiled without contraction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_SUMS = {*PLAIN, ew.mul, ew.neg}
 
 
 def ends_with_product(node: Node) -> bool:
-    """Whether the last operation of an elementwise node may be a product."""
+    """Tell whether the last operation of an elementwise node may be a product."""
     node = node.arg(0) if node.op is ew.neg else node
     is_float = isinstance(node.type, Type) and node.type.dtype.name in VECTORS
     return is_float and node.op.elementwise and node.op not in NO_PRODUCTS
@@ -47,7 +47,7 @@ def round_first(node: Node) -> Node | None:
 
 
 def round_products(graph: Graph) -> Graph:
-    """Copy a graph, with its dims as C calls them; round the products in it that go into sums."""
+    """Copy a graph with the C names of its dims, and round the products that are terms of sums."""
     result = copy_graph(graph, c_dims(graph))
     everywhere(lambda each: rewrite(each, {None: (round_first,)}), result)
     return result

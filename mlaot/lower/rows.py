@@ -5,8 +5,8 @@ for i in parallel(0, rows):
     for j in vector(0, columns): e = exp(x - m), s += e
     for j in vector(0, columns): y = e / s
 
-Where rows lie along other axes than the last, as the places of an image with its channels in vectors, there is a loop
-over the last axis around these, and a row in each lane:
+If rows lie along axes before the last, such as the pixels of an image with its channels in vectors, a loop over the
+last axis is around these loops, and each lane has a row:
 
 for i in parallel(0, examples):
     for j in vector(0, channels):
@@ -49,7 +49,7 @@ from mlaot.schedule.tuning import LANE_BLOCK, ROW_NODES_AGAIN, STACK_ROW_BYTES
 
 
 def stages_of(group: Group) -> dict[Node, int]:
-    """Return the stage in which each node is computed; a value per row is computed before the loop of its stage."""
+    """Return the stage that computes each node. A value per row is computed before the loop of its stage."""
     stage: dict[Node, int] = {}
     for node in group.nodes:
         inside = [base_of(a) for a in node.args if base_of(a) in stage]
@@ -58,10 +58,10 @@ def stages_of(group: Group) -> dict[Node, int]:
 
 
 def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node], dict[int, set[Node]]]:
-    """Return full rows that wait for a later stage, and by stage those that it computes again: it costs no more.
+    """Return the full rows that later stages read, and for each stage the rows that it recomputes at no higher cost.
 
-    x - mean(x), of which a variance and a result are made, is the difference of an element and a number in both stages.
-    What is ``stored`` is read from there.
+    For example, x - mean(x) in a variance and in the result is the difference of an element and a number in both
+    stages. Rows in ``stored`` are read from memory.
     """
     stage, full = stages_of(group), group.shape
     steps: dict[Node, int] = {}  # from one element of a row; 0 for what is not worth computing again
@@ -90,7 +90,7 @@ def across_stages(group: Group, stored: Container[Node] = ()) -> tuple[list[Node
 
 
 def needs_buffer(group: Group) -> list[Node]:
-    """Return the rows that are too long, or of dynamic length, to wait for a later stage on the stack."""
+    """Return the rows for later stages that are too long for the stack, or of dynamic length."""
     columns = group.shape[-1] if group.is_along_last else None
     if isinstance(columns, int) and padded_extent(columns, 8) * DTYPES[group.dtype].itemsize <= STACK_ROW_BYTES:
         return []
@@ -105,7 +105,7 @@ def rows_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 class _RowsBuilder(Builder):
     """Build the loops of one row kernel.
 
-    ``axis``: the one along the lanes; ``along``: the axes of a row, from the outermost.
+    ``axis`` is the axis along the lanes, and ``along`` the axes of a row, from the outermost.
     """
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores) -> None:
@@ -133,14 +133,14 @@ class _RowsBuilder(Builder):
         return any(n.op.reduces for n in self.group.nodes)
 
     def _temporary(self, node: Node) -> Array:
-        """Return a row on the stack for what a later stage reads; truth values become numbers."""
+        """Return a row on the stack for a value that a later stage reads. Truth values become numbers."""
         columns = self.full[-1]
         assert isinstance(columns, int)
         size = padded_extent(columns, DTYPES[self.group.dtype].itemsize)
         return Array(f"{self.names[node]}_row", self.group.dtype, size, "local")
 
     def _axis_order(self) -> list[int]:
-        """Return row-major order, or for work without reductions the order in which its result is stored."""
+        """Return row-major order, or without reductions the order in which the result is stored."""
         axes = list(range(self.rank))
         if any(n.op.reduces or n.type.shape != self.full for n in self.group.nodes):
             return axes
@@ -174,7 +174,7 @@ class _RowsBuilder(Builder):
         return self.kernel(around(self.loops, body, parallel=True))
 
     def _lanes_of_rows(self, body: Body) -> Body:
-        """Return the loop over the last axis around what is done for a row, in blocks if it is long."""
+        """Return the loop over the last axis around the work on a row, in blocks if the axis is long."""
         assert self.axis is not None
         size = self.full[self.axis]
         assert isinstance(size, int)
@@ -185,9 +185,10 @@ class _RowsBuilder(Builder):
         return (For(index_var("first"), ZERO, Index(size), (lanes,), block, parallel=True),)
 
     def _transposed_loops(self, columns: Statement, unit: int) -> Body:
-        """Return loops for values that are contiguous along rows: vectors of columns of ``unit`` rows in turn.
+        """Return loops for values that are contiguous along rows: vectors of columns, for ``unit`` rows in turn.
 
-        A vector of columns gathers from as many cache lines; the next rows use the other elements of these lines.
+        A vector of columns gathers from one cache line for each lane. The next rows use the other elements of these
+        lines.
         """
         assert isinstance(columns, For)
         *outer, (name, extent) = self.loops
@@ -198,7 +199,7 @@ class _RowsBuilder(Builder):
         return around(outer, (tiles,), parallel=True)
 
     def _reads_along_rows(self, unit: int) -> bool:
-        """Whether the elements of neighbouring rows are adjacent in a value that is read."""
+        """Tell whether the elements of neighbouring rows are adjacent in a value that is read."""
         if self.axis is None or not self.row_axes:
             return False
         sizes = [self.full[a] for a in (self.axis, self.row_axes[-1])]
@@ -218,7 +219,7 @@ class _RowsBuilder(Builder):
         return [n for n in self.group.nodes if self._column_stage(n) is None and self.stage[n] == s]
 
     def _column_nodes(self, s: int) -> list[Node]:
-        """Return the nodes of the loop of a stage, without those that only later stages read, which compute them."""
+        """Return the nodes in the loop of a stage, except nodes that only later stages read and recompute."""
         again, read = self.again.get(s, set()), set[Node]()
         nodes = []
         for node in reversed(self.group.nodes):
@@ -261,7 +262,7 @@ class _RowsBuilder(Builder):
         return [Store(self.temporaries[n], at, cast(values[n], self.group.dtype), padded=True) for n in kept]
 
     def value(self, node: Node, at: Sequence[Expr]) -> Expr:
-        """Load one element; one that an earlier stage has computed from where that stage put it."""
+        """Load one element. A value of an earlier stage is loaded from the row where that stage stored it."""
         base = base_of(node)
         if base in self.temporaries:
             assert self.axis is not None
@@ -279,7 +280,7 @@ class _RowsBuilder(Builder):
 
 
 def _share(s: Statement) -> Statement:
-    """Let threads share the loop over a single row, if nothing is carried along it."""
+    """Let threads share the loop over a single row, if it carries nothing from element to element."""
     if isinstance(s, For) and not any(isinstance(inner, Assign) for inner in s.body):
         return For(s.var, s.low, s.high, s.body, s.step, True, s.vector)
     return s

@@ -1,9 +1,11 @@
-"""Along which dim no row of a result depends on another row: an entry computes some at a time, threads share a loop's.
+"""Find the dim along which no row of a result depends on another row.
+
+An entry computes such rows some at a time, and threads share those of a loop.
 
     x : f32[batch,784]          batch: the first axis of every array that has it, and no op
     y = softmax(x @ w + b)      sums, sorts or moves along it, or asks where a row is
 
-The values between two kernels of a part of the rows then stay in the cache, and the workspace is theirs alone.
+The values between two kernels are then only those of some rows. They stay in the cache, and the workspace is smaller.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from mlaot.transforms.batch import draws
 
 
 def separate_rows(graph: Graph) -> str | None:
-    """Return the named dim along which the rows of an entry are separate, the first axis of each array that has it."""
+    """Return the named dim along which the rows of an entry are separate.
+
+    It is the first axis of each array that has it.
+    """
     inputs = {key: node.type for key, node in graph.inputs.items()}
     for name in _names(type_.shape[:1] for type_ in inputs.values()):
         axes = axes_of_rows(graph, name, [0] * len(inputs))
@@ -33,7 +38,7 @@ def separate_rows(graph: Graph) -> str | None:
 def rows_of_loop(body: Graph, carries: int, first: int) -> str | None:
     """Return the named dim along which a loop computes separate rows, from its first round to its last.
 
-    Of the body's inputs, so many ``carries`` from number ``first`` on are its first outputs in the round before.
+    The inputs of the body from number ``first`` on are ``carries`` carries: the first outputs of the round before.
     """
     types, outputs = [node.type for node in body.inputs.values()], [node.find() for node in body.outputs.values()]
     for name in _names(type_.shape for type_ in types):
@@ -50,9 +55,9 @@ def _names(shapes: Iterable[Sequence[Dim]]) -> list[str]:
 
 
 def axes_of_rows(graph: Graph, name: str, starts: Sequence[int]) -> dict[Node, int] | None:
-    """Return the axis of the rows along a dim for each value that has them, of the inputs ``starts``.
+    """Return the axis of the rows along a dim for each value that has such rows; ``starts`` has the axes of the inputs.
 
-    None where a row is made of other rows, or of what depends on how many there are.
+    Return None if a row depends on other rows, or on the number of rows.
     """
     first = zip(graph.inputs.values(), starts, strict=True)
     at = {node: axis for node, axis in first if node.type.shape[axis : axis + 1] == (dim(name),)}
@@ -75,7 +80,7 @@ def axes_of_rows(graph: Graph, name: str, starts: Sequence[int]) -> dict[Node, i
 
 
 def _keeps_rows(node: Node, args: Sequence[Node], axis: int, at: Mapping[Node, int]) -> bool:
-    """Tell whether each row of a value along ``axis`` is made of the same row of its arguments, wherever that is."""
+    """Tell whether each row of a value along ``axis`` depends only on the same row of its arguments."""
     if node.op.axes is None or draws(node) or subgraphs(node.attrs):
         return False
     maps, with_rows = axes_of(node), [i for i, a in enumerate(args) if a in at]
@@ -83,7 +88,7 @@ def _keeps_rows(node: Node, args: Sequence[Node], axis: int, at: Mapping[Node, i
 
 
 def _asks_for(name: str, value: object) -> bool:
-    """Tell whether an attribute has a named dim in it, or values inside of a loop have."""
+    """Tell whether an attribute, or a value inside of a loop, has a named dim."""
     if isinstance(value, tuple):
         return any(_asks_for(name, each) for each in value)
     if isinstance(value, Subgraph):

@@ -25,7 +25,7 @@ def single_kernel(group: Group, accesses: Accesses, stores: Stores) -> Kernel:
 
 
 def _body(target: Target) -> Body:
-    """Return the statements that write one buffer; loops without rounds if it has no elements."""
+    """Return the statements that write one buffer; for a buffer without elements, loops without rounds."""
     if 0 in target.shape:
         return target.fill(const(0, ValueType(target.dtype)))
     nest = target.node.op.nest

@@ -9,8 +9,8 @@
             a0 = a0 + x0 * w[row * 64 + j]                                  sparse_dot
         out[i0 * 64 + j] = a0
 
-The schedule interleaves as many vectors of columns as there are registers for in one loop over the list. Every CPU adds
-the products of a row in the same order.
+The schedule interleaves several vectors of columns, as many as there are registers for, in one loop over the list.
+Every CPU adds the products of a row in the same order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _SparseBuilder(Builder):
         return (column, row) if self.axis else (row, column)
 
     def _list_nonzeros(self, length: int, listed: Array) -> Body:
-        """List the places of the nonzeros of a row; ``end`` is their number."""
+        """List the indices of the nonzeros of a row; ``end`` is their number."""
         first = self._x(ZERO)
         if self.access(self.x).strides[-1] == 1:
             return (Invoke(END, "nonzeros", first.array, first.index, Index(length), listed),)
@@ -97,7 +97,7 @@ class _SparseBuilder(Builder):
         return self.store(self.out.buffer, at, value)
 
     def _copy_matrix(self) -> Body:
-        """Copy the old matrix to where the new one goes, unless this overwrites it."""
+        """Copy the old matrix to the destination of the new one, unless the new one overwrites it."""
         if self.accesses.get(self.matrix) == self.out:
             return ()
         at = [as_index(index_var("row")), as_index(index_var("column"))]

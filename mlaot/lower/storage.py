@@ -1,4 +1,4 @@
-"""The storage of a module: parameters, further state, gradients and constants; the same for all its entries."""
+"""The storage of a module: parameters, further state, gradients and constants, which all its entries share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Storage:
-    """The buffers of all slots and constants, their offsets, and the bytes that a module starts with.
+    """The buffers of all slots and constants, their offsets, and the bytes of the constants and of the initial state.
 
-    Frozen parameters are constants; so is a buffer in a module without state. There, parameters that are transformed
-    are the state, ``prepared`` of constants, unless C calls it, which has no memory for them.
+    Frozen parameters are constants, and so are buffers in a module without state. In such a module transformed
+    parameters are the state, ``prepared`` from constants. A module that C calls has no memory for these.
     """
 
     def __init__(self, model: Module) -> None:
@@ -78,9 +78,9 @@ class Storage:
         self.offsets[buffer] = _append(region, value, buffer)
 
     def _place_texts(self, one: Buffer, name: str, shape: tuple[Dim, ...], texts: int, at: int) -> int:
-        """Place what several texts have of a slot behind the state, each as ``one`` lies there; return its end.
+        """Place a slot's copies for several texts after the state, each laid out like ``one``; return the end.
 
-        Callers see none of it.
+        Callers do not see these slots.
         """
         assert isinstance(one.bytes, int), f"bug in mlaot: {one.name} has no fixed size"
         strides = (one.bytes // DTYPES[one.dtype].itemsize, *one.strides)
@@ -90,7 +90,7 @@ class Storage:
         return at + one.bytes * texts
 
     def _prepare(self, name: str, type_: Type, value: Array, made_of: Transformed) -> None:
-        """Place a weight in memory that is filled when a module is first used, and store what it is made of."""
+        """Place a weight in memory that is filled when a module is first used, and store the weight's source."""
         filters = stored_filters(made_of)
         source, target = filters_buffer(f"{name}.filters", type_, filters), transformed_buffer(name, type_)
         self.buffers[name] = target
@@ -100,7 +100,7 @@ class Storage:
         self.prepared.append(Prepared(source, target, made_of.m))
 
     def _make_slots(self, model: Module, zeros: list[str]) -> None:
-        """Describe the state: parameters, further slots, and gradients of the same layout behind them."""
+        """Describe the state: parameters, further slots, and then gradients with the layouts of their parameters."""
         variable = model.trained if model.is_frozen else model.parameters
         parameters = [self.buffers[name] for name in variable if name in self.buffers]
         size = len(self.initial)

@@ -1,4 +1,4 @@
-"""The text form of programs: one object a line, nests in their own form, printed and read back.
+"""The text form of programs, printed and parsed: one object on each line, and nests in their own text form.
 
     def contraction(out: f32[batch * 48], x: f32[batch * 64], w: f32[3072, panels(64, 48, 16)]):
         for i in parallel(0, batch):
@@ -8,7 +8,7 @@
     p0 = Procedure(entry=Entry(..), steps=(k0,), offsets=(), forward=1, places=((b2, 0),))
     program = Program(module=ExtensionModule(..), procedures=(p0,))
 
-It is Python's syntax, read as data. A name that is no object's is a dim. Metadata of a module (``info``, golden
+The syntax is Python's, parsed as data. A name that no object has is a dim. Metadata of a module (``info``, golden
 vectors, measured schedules) is left out.
 """
 
@@ -44,7 +44,7 @@ def program_text(program: Program) -> str:
 
 
 class _Printer:
-    """Print objects inside out; each buffer, kernel and procedure once."""
+    """Print objects after the objects that they contain, and each buffer, kernel and procedure once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -113,7 +113,7 @@ def parse_program(text: str) -> Program:
 
 
 def _value(node: ast.expr, objects: Mapping[str, Any]) -> Any:
-    """Build the object behind an expression of the text."""
+    """Build the object that an expression of the text describes."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):

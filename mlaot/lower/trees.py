@@ -1,20 +1,21 @@
 """Decision trees: the kernel of an ensemble, over blocks of rows.
 
-Perfect trees are walked in two ways, which a machine chooses between (``mlaot/schedule/blocks.py``). Many rows: a block
-of them lies as [feature][row], and every node is evaluated from the leaves up, in vectors of rows, without a branch:
+Perfect trees are walked in one of two ways, which ``mlaot/schedule/blocks.py`` chooses for each machine. For many rows,
+a block of rows is transposed to [feature][row], and every node is evaluated from the leaves up, in vectors of rows,
+without a branch:
 
     for i in vector(0, 32):
         v3 = select(h3 >= columns[e3 * 32 + i], leaves[..], leaves[..])
         v1 = select(h1 >= columns[e1 * 32 + i], v2, v3)
 
-Few rows: each walks down 16 trees in step. Trees with links: 8 rows walk down one tree in step, or one row 8 trees,
-until all are at leaves, where rows stay:
+For few rows, each row walks down 16 trees in step. In trees with links, 8 rows walk down one tree in step, or one row
+walks down 8 trees, until all are at leaves, where rows stay:
 
     w0 = nodes[a0 * 2 + 1]
     a0 = (w0 >> 6) + (row0[w0 & 31] <= thresholds[a0 * 2])
 
-The result of a row does not depend on how it is computed: a tree block adds its trees into ``width`` sums, and these by
-halves.
+The result of a row is the same in all ways: a tree block adds its trees into ``width`` sums, and then adds these sums
+by halves.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _TreeBuilder(Builder):
         self._make_scratch()
 
     def _block_rows(self) -> int:
-        """Return how many rows go down all trees before the next ones do."""
+        """Return the number of rows that go down all trees before the next rows do."""
         size = DTYPES[self.compared.dtype].itemsize
         if self.forest.tree_blocks:
             return FEATURE_BLOCK_BYTES // size
@@ -259,7 +260,7 @@ class _TreeBuilder(Builder):
         return (self._each_row(self._each_target(self._put(I, self.identity, self.target, first=True))),)
 
     def _add(self, row: Expr, leaves: Array, at: Expr, tree: Expr, k: int = 0) -> Body:
-        """Add a leaf of the tree number ``tree``, the ``k``-th of those in step, to the result of a row."""
+        """Add a leaf of the tree number ``tree``, the ``k``-th of the trees in step, to the result of a row."""
         targets = self.forest.targets
         if self.forest.leaf == "all":
             place = index_var(f"r{k}")
@@ -314,7 +315,7 @@ class _TreeBuilder(Builder):
     # Perfect trees, a block of rows in lanes.
 
     def _rows_in_lanes(self, block: TreeBlock, is_first: bool) -> Body:
-        """Evaluate every node of every tree for a block of rows, and add up the leaves that are reached."""
+        """Evaluate every node of every tree for a block of rows, and sum the leaves that the rows reach."""
         group = index_var("tree_group")
         behind = as_index(group) * (block.size - block.width)
         group_of = Let(group, Index(J.value // block.width) if isinstance(J, Index) else J)
@@ -389,7 +390,7 @@ class _TreeBuilder(Builder):
         return tuple(body)
 
     def _child(self, node: int, block: TreeBlock, leaves: Array, levels: int) -> Expr:
-        """Return the value of a node of a subtree, or of its leaf: the leaf's number, or what it adds."""
+        """Return the value of a node of a subtree or of its leaf: the leaf's number, or its addend."""
         if node < 1 << levels:
             return Var(f"v{node}", self.type)
         number = node - (1 << levels)
@@ -411,7 +412,7 @@ class _TreeBuilder(Builder):
     # Trees with links.
 
     def _walk_linked(self) -> Body:
-        """Walk rows side by side down one tree as far as they fill a round, then trees side by side for one row."""
+        """Walk full rounds of rows down one tree in step, and each remaining row down several trees in step."""
         first = sum(g.groups * g.width for g in self.forest.tree_blocks)
         branching, step = self.forest.branching, ROWS_IN_STEP
         below = [self._row(I + k, k) for k in range(step)]
@@ -456,7 +457,7 @@ class _TreeBuilder(Builder):
 class _Branches:
     """Nodes with links (``mlaot/lower/forests.py``); ``words`` are the same memory as ``thresholds``.
 
-    Words are unsigned: signed ones would have to be sign-extended, which makes a walk 10 % slower.
+    Words are unsigned, as sign extension of signed words would make a walk 10 % slower.
     """
 
     def __init__(self, thresholds: Array, words: Array, links: Links) -> None:
@@ -513,7 +514,7 @@ def _slice(name: str, source: Array, index: Expr) -> Slice:
 
 
 def _decide(k: int, row: Array, nodes: _Nodes, node: Expr) -> tuple[Body, Expr]:
-    """Return 1 if a row goes to the right of a node, as it does with nan, else 0; and the variables for it."""
+    """Return 1 if a row goes to the right of a node, as it does for nan, and else 0, with the statements for it."""
     feature, right = index_var(f"e{k}"), index_var(f"b{k}")
     is_left = compare("le", row[as_index(feature)], nodes.threshold(node))
     is_right = cast(Call("not", (is_left,), BOOL), "index")

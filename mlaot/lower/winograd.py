@@ -5,12 +5,12 @@
         M = V u for each component of a tile     a contraction
         Y = A^T M A                              a kernel, with an elementwise epilogue
 
-A transform on its own is such a kernel too, over all tiles at once.
+A transform by itself is also such a kernel, over all tiles at once.
 
-F(m x m, 3 x 3) computes m x m results of a 3 x 3 filter g from a tile d of (m + 2) x (m + 2) values with (m + 2)^2
-products instead of 9 m^2, 16 instead of 36 for m = 2: Y = A^T ((G g G^T) * (B^T d B)) A, where * is elementwise. Summed
-over input channels, * is a contraction for each of the (m + 2)^2 components of a tile. Lavin and Gray, Fast Algorithms
-for Convolutional Neural Networks, 2016.
+F(m x m, 3 x 3) computes m x m results of a 3 x 3 filter g from a tile d of (m + 2) x (m + 2) values: Y = A^T ((G g G^T)
+* (B^T d B)) A, where * is elementwise. It needs (m + 2)^2 products instead of 9 m^2, for m = 2 16 instead of 36. Summed
+over input channels, * is a contraction for each of the (m + 2)^2 components of a tile (Lavin and Gray, Fast Algorithms
+for Convolutional Neural Networks, 2016).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NEAR = int(REFERENCE.caches.second * WINOGRAD_SHARE)  # bytes
 
 @dataclass(frozen=True)
 class TileRows:
-    """Some rows of tiles of an image: the loop variables of the image, the first row, and how many rows there are."""
+    """Some rows of tiles of an image: the loop variables of the image, the first row, and the number of rows."""
 
     image: tuple[str, ...]
     first: Dim
@@ -66,7 +66,10 @@ def winograd_steps(group: Group, accesses: Accesses, stores: Stores, depth: int)
 
 
 def _blocks(convolution: _Convolution, image: tuple[str, ...], rows: Dim, variable: str) -> tuple[Step, ...]:
-    """Return the steps of an image, a block of rows of tiles at a time; of an open size, the rest is a smaller one."""
+    """Return the steps of an image, one block of rows of tiles at a time.
+
+    With a dynamic size, the last block is smaller.
+    """
     height = convolution.height
     rest = rows - rows // height * height
     v, m = convolution.tiles(height)
@@ -98,7 +101,7 @@ class _Convolution:
 
     @property
     def height(self) -> int:
-        """How many rows of tiles a block has."""
+        """The number of rows of tiles of a block."""
         rows, weights = self.v.type.shape[-4], nominal(self.accesses[self.m.arg(1)].buffer.bytes)
         if not isinstance(rows, int):
             return OPEN_HEIGHT if weights > NEAR else 1
@@ -122,11 +125,11 @@ class _Convolution:
 
 
 def block_height(rows: int, weights: int, between: Callable[[int], int]) -> int:
-    """Return how many rows of tiles a block has: of equal blocks the largest that cause the least traffic.
+    """Return the number of rows of tiles of a block: the largest with the least traffic, for blocks of equal size.
 
-    Traffic is bytes from behind the second-level cache: what is ``between`` the kernels, which is written and read, if
-    it does not fit there (times ``memory`` if not in the third level either), and the weights again for each block if
-    both together do not fit.
+    Traffic is the bytes from beyond the second-level cache. If the values ``between`` the kernels do not fit this
+    cache, they are written and read, and count times ``memory`` if they do not fit the third level either. If weights
+    and values together do not fit, the weights are read again for each block.
     """
 
     def traffic(height: int) -> int:
@@ -146,7 +149,7 @@ def _part(group: Group, nodes: list[Node]) -> Group:
 def _buffer(node: Node, rows: Dim) -> Buffer:
     """Return memory for some rows of tiles, [component, tile, block, channel] with the channels adjacent.
 
-    The components of a tile are written together. They lie an odd number of cache lines apart, so that they fall into
+    The components of a tile are written together. They are an odd number of cache lines apart, so that they are in
     different sets of the first-level cache.
     """
     components, (columns, blocks, block) = node.type.shape[0], node.type.shape[-3:]
@@ -157,7 +160,7 @@ def _buffer(node: Node, rows: Dim) -> Buffer:
 
 
 class _Kernel(Builder):
-    """What the kernels of both transforms share: loops over blocks of channels, and over rows and columns of tiles."""
+    """Base of the kernels of both transforms: loops over blocks of channels, and over rows and columns of tiles."""
 
     def __init__(self, group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> None:
         super().__init__(group, accesses, stores)
@@ -175,8 +178,8 @@ class _Kernel(Builder):
     def over_tiles(self, low: Sequence[int], body: Iterable[Statement]) -> Kernel:
         """Return the kernel of a body for each tile.
 
-        The variables ``row`` and ``column`` are the first element of the tile in the map: m elements after that of the
-        tile before, and ``low`` elements, the padding, before the first result.
+        The variables ``row`` and ``column`` are the place of the tile's first element in the map: m elements after that
+        of the previous tile, and ``low`` elements, the padding, before the first result.
         """
         row = (self.i1 + Index(self.block.first)) * self.m - low[0]
         column = self.i2 * self.m - low[1]
@@ -229,9 +232,8 @@ def multiply(matrix: Matrix, x: Sequence[Var], y: Sequence[Var], name: Iterator[
     """Return the statements of ``y = matrix x`` for vectors; further variables are ``r<name>``.
 
     Rows of the matrices are powers of the interpolation points (Lavin and Gray, Fast Algorithms for Convolutional
-    Neural Networks, 2016, section 4.1). The points a and -a differ only in the signs of odd powers, so with even and
-    odd parts e and o, one row is e + o and the other one e - o: two such rows, or columns, share the multiplications of
-    both.
+    Neural Networks, 2016, section 4.1). The points a and -a differ only in the signs of odd powers. So with even and
+    odd parts e and o, one row is e + o and the other one e - o. Two such rows, or columns, share their multiplications.
     """
     lets: list[Let] = []
 
@@ -283,7 +285,8 @@ def _block(body: Body) -> Body:
 def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> Kernel:
     """Return the kernel of V = B^T d B for a block.
 
-    A tile inside of the map is read where it lies; a tile at a border from a copy, the halo, with zeros around the map.
+    A tile inside of the map is read in place. A tile at a border is read from a copy, the halo, with zeros around the
+    map.
     """
     k = _Kernel(group, accesses, stores, block)
     x, size = k.node.arg(0), k.m + 2
@@ -318,7 +321,7 @@ def _input_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileR
 
 
 def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Expr], list[Expr]]:
-    """Return tests of whether a tile is inside of the map, and of whether one value is; none that always hold."""
+    """Return the tests that a tile is inside of the map, and that one value is; tests that always hold are left out."""
     inside: list[Expr] = []
     within: list[Expr] = []
     places = ((k.row, Index(dim("k0"))), (k.column, Index(dim("k1"))))
@@ -334,7 +337,7 @@ def _tests(k: _Kernel, x: Node, low: Sequence[int], size: int) -> tuple[list[Exp
 
 
 def _copy_to_halo(k: _Kernel, access: Access, within: Sequence[Expr], halo: Array, size: int) -> Body:
-    """Copy a tile to memory of its own, with zeros outside of the map."""
+    """Copy a tile to separate memory, with zeros outside of the map."""
     k0, k1 = Index(dim("k0")), Index(dim("k1"))
     target = (k0 * size + k1) * k.channels + k.j
     value = cast(k.element(access, (*k.image, k.i0, k.row + k0, k.column + k1, k.j)), k.group.dtype)
@@ -351,7 +354,7 @@ def _all(tests: Sequence[Expr]) -> Expr:
 
 
 def _output_kernel(group: Group, accesses: Accesses, stores: Stores, block: TileRows) -> Kernel:
-    """Return the kernel of Y = A^T M A for a block, as far as the maps go, with the epilogue."""
+    """Return the kernel of Y = A^T M A for a block, up to the borders of the maps, with the epilogue."""
     k = _Kernel(group, accesses, stores, block)
     size, access = k.m + 2, k.access(k.node.arg(0))
     rank = len(access.strides)

@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``compile``, which loads the compiler, when it is asked for: building a graph needs none.
+    """Return ``compile``, which loads the compiler, when it is asked for: building a graph needs none.
 
     It is not in ``__all__``, as it would hide Python's own.
     """

@@ -22,8 +22,9 @@ FULL_VECTOR = 0  # lanes: as many as a vector of the machine has
 
 
 class ValueType(NamedTuple):
-    """The type of a value: ``lanes`` numbers of a dtype. ``index`` counts elements, ``m32`` is a truth value in 32
-    bits.
+    """The type of a value: ``lanes`` numbers of a dtype.
+
+    ``index`` counts elements, ``m32`` is a truth value in 32 bits.
     """
 
     dtype: str
@@ -185,7 +186,7 @@ def const(value: float, type_: ValueType) -> Const:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether C has operators for values of a dtype, and rounds what they give."""
+    """Tell whether C has operators for values of a dtype, and rounds what they give."""
     return dtype in ("f32", "f64")
 
 

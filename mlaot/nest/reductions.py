@@ -14,8 +14,9 @@ from mlaot.nest.expressions import Const, Expr, ValueType, call, const
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction: ``function`` combines two numbers, ``of_bools`` two truth values, ``of_lanes`` the lanes of a
-    vector.
+    """A reduction and its functions.
+
+    ``function`` combines two numbers, ``of_bools`` two truth values, and ``of_lanes`` the lanes of a vector.
 
     ``identity`` is the identity element; a dtype that cannot hold it has the nearest number that it holds.
     """

@@ -313,9 +313,7 @@ def written_arrays(body: Iterable[Statement]) -> set[str]:
 
 
 def is_of_numbers(loop: For) -> bool:
-    """Whether a loop does the same for one number after the other, without branches, so that compilers can vectorize
-    it.
-    """
+    """Tell whether a loop does the same for each number, without branches, so that compilers can vectorize it."""
     statements = [s for s in walk(loop.body) if not isinstance(s, Block)]
     simple = all(isinstance(s, Let | Mutable | Assign | Store) for s in statements)
     values = [s.value.type for s in statements if isinstance(s, Let | Mutable | Assign | Store)]

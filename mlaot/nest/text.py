@@ -385,7 +385,7 @@ def load_dtype(dtype: str, lanes: int) -> str:
 
 
 def is_type(text: str) -> bool:
-    """Whether ``text`` is that of a type."""
+    """Tell whether ``text`` is that of a type."""
     return text in DTYPE_NAMES or text.partition("x")[0] in DTYPE_NAMES
 
 

@@ -137,14 +137,14 @@ class _Types:
 
 
 def _fits(value: ValueType, dtype: str) -> bool:
-    """Whether a value lies in memory as ``dtype``: lanes of truth are masks, others may be converted."""
+    """Tell whether a value lies in memory as ``dtype``: lanes of truth are masks, others may be converted."""
     if value.lanes == 1:
         return value.dtype == dtype
     return value.dtype.startswith("m") == (dtype == "bool")
 
 
 def _agrees(x: Call) -> bool:
-    """Whether a call has arguments of types that its name takes, and the result that it gives of them."""
+    """Tell whether a call has arguments of types that its name takes, and the result that it gives of them."""
     types = [a.type for a in x.args]
     if x.name in ARITY and len(types) != ARITY[x.name]:
         return False

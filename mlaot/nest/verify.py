@@ -261,7 +261,7 @@ class _Ranges:
             self.fail(f"{use.array.name} has {size} elements, used are {smallest} to {largest}", use.statement)
 
     def is_empty(self, a: _Around, loops: Sequence[_Around]) -> bool:
-        """Whether a loop may have no rounds, so that its ends are none of its values."""
+        """Tell whether a loop may have no rounds, so that its ends are none of its values."""
         if id(a) not in self.empty:
             least = self.extreme(a.high + a.low * -1, loops, largest=False)
             self.empty[id(a)] = a, least is None or least < 0
@@ -369,7 +369,7 @@ class _Ranges:
         return result
 
     def differ(self, a: _Use, b: _Use, depth: int) -> bool:
-        """Whether two uses are of different elements in different rounds of the loop at ``depth``.
+        """Tell whether two uses are of different elements in different rounds of the loop at ``depth``.
 
         True if it is unknown which elements are used, or under which condition; see ``_is_mixed_radix``.
         """
@@ -421,7 +421,7 @@ def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
 
 
 def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
-    """Whether two sums of digits, each times its weight, differ whenever their digits of weight ``own`` do.
+    """Tell whether two sums of digits, each times its weight, differ whenever their digits of weight ``own`` do.
 
     That is so in a mixed radix, as 7 days and 24 hours never name the same hour twice: every weight from ``own`` on
     must exceed what all digits of smaller weights make together, w_k > sum(w_i * most_i for w_i < w_k). The distance

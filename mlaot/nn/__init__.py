@@ -1,7 +1,14 @@
 """Layers, losses and initial values, with PyTorch's names and defaults.
 
-``functional`` has the functions, for NumPy arrays and traced arrays alike; the classes here hold the parameters. Each
-file offers the layers that its ``__all__`` names.
+``functional`` has the functions, which take NumPy arrays and traced arrays alike. The classes here hold the parameters.
+Each file offers the layers that its ``__all__`` names.
+
+Shapes are written [n, c, h, w], with a letter or name for each axis: n examples, c channels, then spatial axes. ``..``
+stands for any number of axes, and an axis in parentheses, ``(n,)``, may be missing. ``*spatial`` stands for one, two or
+three axes: l, or h and w, or d, h and w.
+
+An argument that does not fit raises ``MlaotError``, whose message names the function, the argument, and what it
+expected and got.
 """
 # ruff: noqa: F403
 

@@ -1,4 +1,4 @@
-"""What is said of names that there are not: where they are, which was meant, or what to use instead."""
+"""Errors for names that a module does not have: where the name is, which one was meant, or what to use instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INDICES = "the places of maxima are not kept; use Upsample or ConvTranspose2d"
 SPLIT = "one process computes, with threads of its own: the setting threads"
 SAMPLED = "use interpolate, or np.take with places that are computed"
 SCANNED = "write it with mlaot.scan over the axis of time"
-# PyTorch's names that models cannot have, or have otherwise.
+# Names of PyTorch's that mlaot lacks or has under another name, and what to use instead.
 ADVICE = {
     **{f"Lazy{kind}": f"give {kind} the number of its inputs" for kind in ("Linear", "Conv1d", "Conv2d", "Conv3d")},
     **{f"LazyBatchNorm{n}d": f"give BatchNorm{n}d the number of its channels" for n in (1, 2, 3)},
@@ -37,7 +37,7 @@ ADVICE = {
 
 
 def absent(module: str, name: str, names: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> NoReturn:
-    """Refuse a name that a module does not have: say where it is, which was meant, or what to use instead."""
+    """Raise ``AttributeError`` for a name that a module lacks, and say where it is, or what to use instead."""
     hint = ""
     if not name.startswith("__"):  # Python itself asks, not a user
         places = {other: f"; it is {place}.{other}" for place, there in elsewhere.items() for other in there}

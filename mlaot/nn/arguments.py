@@ -1,4 +1,4 @@
-"""What the functions of this package share: how they read and check their arguments."""
+"""How the functions of this package read and check their arguments."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ NEEDLESS = {
 
 
 def checked(called: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function or method that takes its arguments in each of their forms, and names them in errors.
+    """Return a function or method that accepts each argument in several forms, and names the argument in errors.
 
-    An array may be a list or a number. It takes the dtype of the first argument where that is a floating-point one;
-    integers keep theirs in required arguments, as they may be labels. Where one array is traced, all become traced. An
-    option that is a number may be one of NumPy's; one that may be a fraction may also be traced.
+    An array may be given as a list or a number. A list or number is converted to the dtype of the first argument if
+    that is a floating-point dtype; integers of a required argument keep their dtype, as they may be labels. If one
+    array is traced, all become traced. A numeric option may be a NumPy scalar. An option that need not be a whole
+    number may also be traced.
     """
     signature = inspect.signature(called)
     kinds = {name: p.annotation for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
@@ -106,13 +107,13 @@ def _expected(kind: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as errors show it, in one short line."""
+    """Return a value as an error message shows it: at most 80 characters, on one line."""
     text = f"an array {list(value.shape)}" if hasattr(value, "shape") and value.ndim else repr(value)
     return " ".join(text[:80].split())
 
 
 def number_of(value: Any) -> Any:
-    """Return a number of NumPy's as Python's, which does not change the dtype of what it meets.
+    """Convert a NumPy scalar to a number of Python, which leaves the dtype of an array it is combined with alone.
 
     Anything else is returned as it is.
     """
@@ -122,7 +123,10 @@ def number_of(value: Any) -> Any:
 def bound(
     name: str, signature: inspect.Signature, args: Sequence[Any], options: Mapping[str, Any], more: Sequence[str] = ()
 ) -> inspect.BoundArguments:
-    """Bind arguments to their names; ``more`` names those that ``**`` takes, which takes any where it is empty."""
+    """Bind arguments to their names.
+
+    ``more`` lists the names that ``**`` of the signature accepts. If it is empty, ``**`` accepts any name.
+    """
     names = [*signature.parameters, *more]
     is_open = not more and any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for option in options:
@@ -143,7 +147,7 @@ def _public(names: Iterable[str]) -> list[str]:
 
 
 def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
-    """Return an array as it is, a list or a number as an array."""
+    """Return an array unchanged; convert a list or a number to an array."""
     if hasattr(value, "dtype") and not isinstance(value, np.generic):
         return value
     if any_traced(value):
@@ -164,7 +168,7 @@ def _as_array(value: Any, like: Any, optional: bool, name: str) -> Any:
 def by_rank(function: Callable[Concatenate[int, P], R]) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
     """Return ``name1d``, ``name2d`` and ``name3d`` of a function ``name`` that takes the number of spatial axes first.
 
-    Their docstrings name the axes where the function's has ``*spatial``.
+    In their docstrings, the names of the axes replace ``*spatial``.
     """
     one, two, three = (_of_rank(function, n) for n in (1, 2, 3))
     return one, two, three
@@ -183,7 +187,7 @@ def _of_rank(function: Callable[Concatenate[int, P], R], n: int) -> Callable[P, 
 
 
 def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
-    """Return ``value`` once for each axis, each at least ``least``; one number stands for all."""
+    """Return one number for each axis, each at least ``least``; a single number stands for all axes."""
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
         raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
@@ -220,13 +224,13 @@ def channels_first(values: Array, ndim: int, axis: int = 1) -> Array:
 
 
 def check_shape(values: Array | None, shape: Sequence[Any], name: str) -> None:
-    """Check that a weight or a bias, where there is one, has the shape of what it is for."""
+    """Check that a weight or bias has the expected shape; None passes."""
     if values is not None and tuple(values.shape) != tuple(shape):
         raise MlaotError(f"{name}: expected shape {list(shape)}, got {list(values.shape)}")
 
 
 def check_broadcast(values: Array, shape: Sequence[Any], name: str) -> None:
-    """Check that a weight or a mask can be broadcast to the shape of what it is for."""
+    """Check that a weight or mask can be broadcast to ``shape``."""
     own = (1,) * (len(shape) - values.ndim) + tuple(values.shape)
     if len(own) != len(shape) or any(size not in (1, full) for size, full in zip(own, shape, strict=True)):
         raise MlaotError(f"{name}: shape {list(values.shape)} cannot be broadcast to {list(shape)}")

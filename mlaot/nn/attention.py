@@ -1,4 +1,4 @@
-"""Attention with several heads, and the projections to and from them."""
+"""Multi-head attention, with the projections of query, key, value and output."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Layer):
-    """Query [l, n, e], key [s, n, k], value [s, n, v] ([n, l, e] with ``batch_first``; without n for one example).
+    """Multi-head attention (Vaswani et al., 2017): query [l, n, e], key [s, n, kdim], value [s, n, vdim].
 
-    ``num_kv_heads``: fewer heads of key and value, each shared by neighbouring heads of the query. As in PyTorch, True
-    in a boolean mask bars a query from a key.
+    With ``batch_first`` the shapes are [n, l, e], [n, s, kdim] and [n, s, vdim]. Without the axis n, all three are
+    those of a single example. ``num_kv_heads`` gives key and value fewer heads than the query; neighbouring heads of
+    the query then share one (Ainslie et al., 2023). As in PyTorch, True in a boolean mask bars a query from a key.
     """
 
     def __init__(
@@ -77,7 +78,12 @@ class MultiheadAttention(Layer):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Array, Array | None]:
-        """Return the outputs, and the weights of attention: their mean over the heads unless told otherwise."""
+        """Return the outputs [l, n, e], and the attention weights or None.
+
+        The weights are averaged over the heads, [n, l, s], unless ``average_attn_weights`` is False: [n, heads, l, s].
+        Without ``need_weights`` they are None. ``key_padding_mask`` is [n, s], ``attn_mask`` [l, s] or [n * heads, l,
+        s]; a mask of floating-point numbers is added to the scores.
+        """
         swapped = query.ndim == 3 and not self.batch_first
         q, k, v = [np.swapaxes(x, 0, 1) if swapped else x for x in self._projected(query, key, value)]
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)

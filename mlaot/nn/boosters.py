@@ -1,7 +1,7 @@
-"""The trees that LightGBM and XGBoost have fitted, read from what these libraries write of them.
+"""The trees that LightGBM and XGBoost have fitted, read from the text form in which these libraries dump a model.
 
-A node is nested: ``(feature, mode, threshold, true, false, nan_is_true)``, a leaf a number. Nodes that are met twice,
-as behind a question for a set of categories, stay one.
+A node is a nested tuple ``(feature, mode, threshold, true, false, nan_is_true)``, and a leaf is a number. A node that
+two branches lead to, as behind a test for a set of categories, stays one node.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ def _member(
     truncated: bool = False,
     nan_is_member: bool = False,
 ) -> Node:
-    """Ask whether the integer part of a feature is one of ``members``; with ``truncated``, -0.5 counts as 0."""
+    """Return nodes that test whether the integer part of a feature is in ``members``.
+
+    ``truncated`` counts -0.5 as 0.
+    """
     ordered = sorted(members)
     gaps = [i for i, (a, b) in enumerate(pairwise(ordered), 1) if b > a + 1]
     question = outside
@@ -142,7 +145,7 @@ def _member(
 def _flat(
     trees: Sequence[Node], groups: Sequence[int], outputs: int, weights: Sequence[float]
 ) -> tuple[tuple[Array, ...], dict[str, Any]]:
-    """Return the arrays and options of ``tree_ensemble`` for trees, each times its weight and for its own output."""
+    """Return the arrays and options of ``tree_ensemble`` for trees, each with its weight and its output."""
     nodes: list[Any] = []
     leaves: list[Any] = []
     roots = []
@@ -175,7 +178,7 @@ def _flat(
 
 
 def _finish(estimator: Any, link: Finish, output: str) -> Finish:
-    """Return the function from sums of leaves to an output."""
+    """Return the function that computes an output from the sums of the leaves."""
     if output == "decision_function":
         return identity
     if not hasattr(estimator, "classes_"):

@@ -1,4 +1,4 @@
-"""Convolutions, also transposed: layers that hold the kernels, by the number of spatial axes."""
+"""Convolution layers and transposed convolution layers over one, two or three spatial axes; each holds its kernels."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class _Conv(Layer):
 
 
 class Conv1d(_Conv, n=1):
-    """Convolution of [(n,) c, l]."""
+    """Convolution of an input [(n,) c, l] with kernels [out, c / groups, k]: [(n,) out, positions]."""
 
 
 class Conv2d(_Conv, n=2):
-    """Convolution of [(n,) c, h, w]."""
+    """Convolution of an input [(n,) c, h, w] with kernels [out, c / groups, kh, kw]: [(n,) out, rows, columns]."""
 
 
 class Conv3d(_Conv, n=3):
-    """Convolution of [(n,) c, d, h, w]."""
+    """Convolution of an input [(n,) c, d, h, w] with kernels [out, c / groups, kd, kh, kw]."""
 
 
 class _ConvTranspose(_Conv):
@@ -102,12 +102,12 @@ class _ConvTranspose(_Conv):
 
 
 class ConvTranspose1d(_ConvTranspose, n=1):
-    """Transposed convolution of [(n,) c, l]."""
+    """Transposed convolution of an input [(n,) c, l] with kernels [c, out / groups, k]."""
 
 
 class ConvTranspose2d(_ConvTranspose, n=2):
-    """Transposed convolution of [(n,) c, h, w]."""
+    """Transposed convolution of an input [(n,) c, h, w] with kernels [c, out / groups, kh, kw]."""
 
 
 class ConvTranspose3d(_ConvTranspose, n=3):
-    """Transposed convolution of [(n,) c, d, h, w]."""
+    """Transposed convolution of an input [(n,) c, d, h, w] with kernels [c, out / groups, kd, kh, kw]."""

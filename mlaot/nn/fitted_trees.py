@@ -35,9 +35,10 @@ LINKS: dict[str, Finish] = {
 
 @dataclass(frozen=True)
 class FittedTrees:
-    """What ``tree_ensemble`` takes besides ``x``, and what happens before and after it.
+    """The arguments of ``tree_ensemble`` besides ``x``, and the steps before and after it.
 
-    ``is_single``: features are rounded to float32, results are not. ``missing`` is the number that stands for nan.
+    With ``is_single``, features are rounded to float32 and results are not. ``missing`` is the number that stands for
+    nan.
     """
 
     arrays: tuple[Any, ...]
@@ -48,7 +49,7 @@ class FittedTrees:
 
 
 class Tree(NamedTuple):
-    """One tree; children and the root are numbers of nodes, or ``~leaf``."""
+    """One tree. The root and each child are the number of a node, or ``~leaf``, the complement of a leaf's number."""
 
     feature: Array
     threshold: Array
@@ -60,7 +61,7 @@ class Tree(NamedTuple):
 
 
 def from_sklearn(estimator: Any, output: str) -> FittedTrees:
-    """Read the trees of an estimator of scikit-learn's own."""
+    """Read the trees of an estimator of scikit-learn."""
     name = type(estimator).__name__
     if hasattr(estimator, "_decision_path_lengths") and output in ("predict", "decision_function"):
         return _isolation_forest(estimator, output)
@@ -82,7 +83,7 @@ def from_sklearn(estimator: Any, output: str) -> FittedTrees:
 
 
 def check_output(estimator: Any, output: str) -> None:
-    """Refuse an output that a classifier or a regressor does not have."""
+    """Raise ``MlaotError`` for an output that a classifier or a regressor does not have."""
     if output not in OUTPUTS or (not hasattr(estimator, "classes_") and output != "predict"):
         raise MlaotError(f"from_sklearn: {type(estimator).__name__} has no output {output!r}")
 
@@ -114,7 +115,7 @@ def _average_path(samples: int) -> float:
 
 
 def _isolation_forest(estimator: Any, output: str) -> FittedTrees:
-    """Read isolation forests: how deep a row gets on average, and would get among the samples of its leaf."""
+    """Read isolation forests (Liu et al., 2008): a row's mean depth plus the average depth expected within its leaf."""
     if estimator._max_samples < 2:
         raise MlaotError("from_sklearn: an IsolationForest of trees of one sample isolates nothing")
     trees, lengths = [], zip(estimator._decision_path_lengths, estimator._average_path_length_per_tree, strict=True)
@@ -133,7 +134,7 @@ def _isolation_forest(estimator: Any, output: str) -> FittedTrees:
 
 
 def _embedding(estimator: Any) -> FittedTrees:
-    """Read random trees that embed: a column for each leaf of each tree, 1 where it is reached and 0 elsewhere."""
+    """Read totally random trees: a column for each leaf of each tree, 1 if the row reaches the leaf and 0 if not."""
     trees, columns, start = [], estimator.one_hot_encoder_.categories_, 0
     width = sum(map(len, columns))
     for fitted, leaves in zip(estimator.estimators_, columns, strict=True):
@@ -145,7 +146,7 @@ def _embedding(estimator: Any) -> FittedTrees:
 
 
 def _gradient_boosting(estimator: Any, output: str) -> FittedTrees:
-    """Read gradient boosting: a tree for each stage and class, times the learning rate, added to a constant."""
+    """Read gradient boosting: a constant plus a tree for each stage and class, times the learning rate."""
     init, (_, outputs) = estimator.init_, estimator.estimators_.shape
     if init != "zero" and not type(init).__name__.startswith("Dummy"):
         raise MlaotError(
@@ -163,7 +164,7 @@ def _gradient_boosting(estimator: Any, output: str) -> FittedTrees:
 
 
 def _histogram_boosting(estimator: Any, output: str) -> FittedTrees:
-    """Read gradient boosting by histograms: as above, with a side for nan at each node."""
+    """Read histogram gradient boosting, whose nodes each send nan to one side."""
     outputs, trees = estimator.n_trees_per_iteration_, []
     for stage in estimator._predictors:
         for k, predictor in enumerate(stage):
@@ -181,12 +182,12 @@ def _histogram_boosting(estimator: Any, output: str) -> FittedTrees:
 
 
 def _of_class(value: Array, k: int, classes: int) -> Array:
-    """Return values of the class ``k``, zero for all others."""
+    """Return the leaves' values as those of class ``k``, with zero for all other classes."""
     return value if classes == 1 else np.where(np.arange(classes) == k, np.expand_dims(value, -1), 0.0)
 
 
 def _finish(estimator: Any, output: str, ties: bool) -> Finish:
-    """Return the function from raw values of gradient boosting to an output; ``ties``: 0 is of the second class."""
+    """Return the function that computes an output from the raw values; with ``ties``, 0 is in the second class."""
     if output == "decision_function":
         return identity
     link = type(estimator._loss.link).__name__
@@ -206,7 +207,7 @@ def _finish(estimator: Any, output: str, ties: bool) -> Finish:
 
 
 def labels(estimator: Any, output: str) -> Finish:
-    """Return the function from places in ``classes_`` to what ``output`` gives."""
+    """Return the function that maps indices into ``classes_`` to the result of ``output``."""
     if output == "class_index":
         return identity
     classes = np.asarray(estimator.classes_)
@@ -225,7 +226,7 @@ def _tree(tree: Any, value: Array) -> Tree:
 
 
 def _numbered(feature: Array, threshold: Array, left: Array, right: Array, nan_left: Array, value: Array) -> Tree:
-    """Number inner nodes and leaves, which have the child -1, each from 0."""
+    """Number the inner nodes from 0 and the leaves from 0; a leaf has the child -1."""
     inner = left >= 0
     number = np.where(inner, np.cumsum(inner) - 1, ~(np.cumsum(~inner) - 1))
     left, right = number[left[inner]], number[right[inner]]
@@ -233,7 +234,7 @@ def _numbered(feature: Array, threshold: Array, left: Array, right: Array, nan_l
 
 
 def _joined(trees: Sequence[Tree], finish: Finish, *, is_single: bool, **options: Any) -> FittedTrees:
-    """Number the nodes and leaves of all trees on from one tree to the next."""
+    """Concatenate trees, and renumber their nodes and leaves consecutively."""
     first_node = np.cumsum([0, *[len(tree.feature) for tree in trees]])
     first_leaf = np.cumsum([0, *[len(tree.leaves) for tree in trees]])
 

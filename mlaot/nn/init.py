@@ -1,7 +1,7 @@
 """Initial values of parameters: PyTorch's distributions, as functions of a shape that return an array.
 
-``rng`` is a NumPy generator or a seed; without it the numbers come from one default generator, which starts from the
-same seed in every process, so that a build can be repeated. ``seed(n)`` starts it anew.
+``rng`` is a NumPy generator or a seed. Without it the numbers come from a default generator, which starts with the same
+seed in every process, so that a build can be repeated. ``seed(n)`` restarts the default generator.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _default = np.random.default_rng(DEFAULT_SEED)
 
 
 def seed(value: int) -> None:
-    """Start the default generator anew."""
+    """Restart the default generator with a seed."""
     global _default
     _default = np.random.default_rng(value)
 
 
 def generator(rng: Random = None) -> np.random.Generator:
-    """Return the generator itself, one of that seed, or the default one."""
+    """Return the generator that ``rng`` stands for: itself, a new one with that seed, or for None the default one."""
     return _default if rng is None else np.random.default_rng(rng)
 
 
@@ -50,7 +50,10 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return the scale of weights before a nonlinearity; ``param`` is the slope of "leaky_relu" (0.01)."""
+    """Return the recommended gain of weights before a nonlinearity (He et al., 2015).
+
+    ``param`` is the slope of "leaky_relu", by default 0.01.
+    """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     check_choice(nonlinearity, (*GAINS, "leaky_relu"), "calculate_gain: nonlinearity")
@@ -76,7 +79,7 @@ def trunc_normal_(
     rng: Random = None,
     dtype: Any = None,
 ) -> NdArray:
-    """Draw from the normal distribution, again where outside of ``a`` to ``b``."""
+    """Draw from the normal distribution, and draw numbers outside of ``a`` to ``b`` again."""
     if not a < b or mean < a - 2 * std or mean > b + 2 * std:
         raise MlaotError(f"trunc_normal_: expected a < b within two std of the mean, got a={a}, b={b}, mean={mean}")
     source = generator(rng)
@@ -138,7 +141,10 @@ def kaiming_normal_(
 
 
 def orthogonal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dtype: Any = None) -> NdArray:
-    """Return orthonormal rows (or columns, where there are fewer) times ``gain``, axes after the first as one."""
+    """Return a matrix with orthonormal rows or columns, whichever are fewer, times ``gain`` (Saxe et al., 2014).
+
+    Axes after the first are one axis of the matrix.
+    """
     if len(shape) < 2:
         raise MlaotError(f"orthogonal_: expected two axes or more, got {list(shape)}")
     rows, columns = shape[0], math.prod(shape[1:])
@@ -149,7 +155,7 @@ def orthogonal_(shape: Sequence[int], gain: float = 1.0, rng: Random = None, dty
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """Return how many inputs an output of a weight [out, in, *k] has, and how many outputs an input."""
+    """Return the fan-in and fan-out of a weight [out, in, *k]: inputs of each output, and outputs of each input."""
     if len(shape) < 2:
         raise MlaotError(f"expected a weight of two axes or more, [out, in, *k], got {list(shape)}")
     taps = math.prod(shape[2:])

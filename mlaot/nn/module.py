@@ -1,7 +1,7 @@
-"""What holds parameters: ``Module``, and lists and chains of modules.
+"""Modules, which hold parameters, and containers of modules.
 
-A module's parameters, buffers and parts are simply its attributes; lists, tuples and dicts of them count too. Their
-names are paths of attributes, as in PyTorch: ``conv1.weight``, ``layers.0.bias``.
+The parameters, buffers and parts of a module are its attributes, or elements of lists, tuples and dicts that are its
+attributes. Their names are paths of attributes, as in PyTorch: ``conv1.weight``, ``layers.0.bias``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Parameter(tensor.Parameter):
 
 
 class Module:
-    """Base class: subclasses define ``forward``. An array assigned to a parameter or buffer is its new value."""
+    """Base class of modules. A subclass defines ``forward``, which a call of the module runs.
+
+    An array that is assigned to an attribute that is a parameter or buffer becomes its value.
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_evaluates")  # so that the attributes are what a module holds, and no more
 
@@ -56,71 +59,81 @@ class Module:
 
     @property
     def training(self) -> bool:
-        """Whether the training step is traced (or ``with mlaot.training():`` is in force); False after ``eval``."""
+        """True while a training step is traced or inside of ``with mlaot.training():``.
+
+        After ``eval()`` always False.
+        """
         return is_training() and not getattr(self, "_evaluates", False)
 
     def train(self, mode: bool = True) -> Self:
-        """Let dropout draw and statistics follow the batch in the training step, as they do unless told otherwise.
+        """Set whether the module and its parts train in a training step, which is the default.
 
-        With ``mode`` False they stay as they are in evaluation there, too. Other functions of a model only evaluate.
+        With ``mode`` True, dropout draws and normalization uses the batch's statistics in a training step. With
+        ``mode`` False both behave in a training step as in evaluation. Other functions of a model always evaluate.
         """
         for module in self.modules():
             module._evaluates = not mode
         return self
 
     def eval(self) -> Self:
-        """Keep the module, and its parts, as they are in evaluation: ``train(False)``."""
+        """Make the module and its parts behave as in evaluation, also in a training step: ``train(False)``."""
         return self.train(False)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and each part once, with its path; lists and dicts of modules are passed through."""
+        """Yield the path and module of this module and of each part, once each.
+
+        Lists and dicts are not modules themselves.
+        """
         return _unique(_tree(self, prefix))
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules that this one holds itself, or in a list or dict."""
+        """Yield the name and module of each direct part: an attribute, or an element of a list or dict."""
         return _unique(_nearest(self, ""))
 
     def children(self) -> Iterator[Module]:
         return (module for _, module in self.named_children())
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call a function with each part, those inside first, and with the module."""
+        """Call a function with each part, inner parts first, and then with this module."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Say whether training changes the parameters."""
+        """Set whether training changes the parameters."""
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Do nothing: no gradients are kept here, as each training step computes its own."""
+        """Do nothing. Each training step computes its gradients, and the module stores none."""
 
     def register_parameter(self, name: str, param: tensor.Parameter | None) -> None:
-        """Hold a parameter, or None, as an attribute."""
+        """Store a parameter, or None, as an attribute."""
         if not isinstance(param, tensor.Parameter | None):
             raise MlaotError(f"{type(self).__name__}.{name}: expected a Parameter or None, got {type(param).__name__}")
         setattr(self, name, param)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """Hold an array as a buffer; one that is not ``persistent`` is a constant, which no file has."""
+        """Store an array as a buffer. With ``persistent`` False it is a constant, which no file of weights contains."""
         array = None if tensor is None else np.asarray(tensor)
         setattr(self, name, Buffer(array) if persistent and array is not None else array)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Hold a module as an attribute."""
+        """Store a module as an attribute."""
         setattr(self, name, module)
 
     register_module = add_module
 
     def to(self, dtype: Any) -> Self:
-        """Convert floating-point parameters and buffers to a dtype, in place; "cpu" is where modules are."""
+        """Convert floating-point parameters and buffers to a dtype, in place.
+
+        The device "cpu" is accepted and has no effect.
+        """
         if isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda", "mps", "meta"):
             if dtype != "cpu":
                 raise MlaotError(f"{type(self).__name__}.to({dtype!r}): modules run on the CPU; leave it out")
@@ -141,11 +154,11 @@ class Module:
         return self.to(np.float16)
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, tensor.Parameter]]:
-        """Yield each parameter once, with the first path of attributes that leads to it."""
+        """Yield each parameter once, with the first path of attributes that leads to the parameter."""
         return _unique(_walk(self, prefix, tensor.Parameter))
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Buffer]]:
-        """Yield each buffer (a running statistic, a cache) once, with its path."""
+        """Yield each buffer, such as a running statistic or a cache, once, with its path."""
         return _unique(_walk(self, prefix, Buffer))
 
     def parameters(self) -> Iterator[tensor.Parameter]:
@@ -155,13 +168,17 @@ class Module:
         return (buffer for _, buffer in self.named_buffers())
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays of all parameters and buffers by name; one that has two names stands under both."""
+        """Return the arrays of all parameters and buffers by name.
+
+        A parameter that has two names is listed under both.
+        """
         return {name: np.asarray(held) for name, held in _walk(self, "", (tensor.Parameter, Buffer))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Take over arrays by name, in the dtypes of the parameters; ``strict`` refuses missing and further names.
+        """Set parameters and buffers by name, converted to their dtypes.
 
-        Names that a compiled module's ``save`` writes for training only are skipped.
+        With ``strict``, missing and unknown names raise ``MlaotError``. Names that ``save`` of a compiled module writes
+        for training only are skipped.
         """
         own = dict(_walk(self, "", (tensor.Parameter, Buffer)))
         state_dict = {k: v for k, v in state_dict.items() if k in own or not is_for_training(k)}
@@ -177,9 +194,9 @@ class Module:
 
 
 class Layer(Module):
-    """Base class of the layers of this package, whose arguments are checked and may come in each of their forms.
+    """Base class of the layers of this package. Arguments of its methods are checked and converted by ``checked``.
 
-    Attributes of a class may stand in its head: ``class Conv1d(Conv, n=1)``.
+    A subclass may set attributes in its header: ``class Conv1d(Conv, n=1)``.
     """
 
     def __init_subclass__(cls, **attributes: Any) -> None:
@@ -191,7 +208,7 @@ class Layer(Module):
 
 
 class Sequential(Module):
-    """Modules (or functions) one after the other; those of a dict keep its names."""
+    """A chain of modules or functions: each gets the result of the one before. A dict of modules gives them names."""
 
     def __init__(self, *modules: Any) -> None:
         named = dict(modules[0]) if len(modules) == 1 and isinstance(modules[0], Mapping) else dict(enumerate(modules))
@@ -214,25 +231,25 @@ class Sequential(Module):
 
 
 class ModuleList(list[Any]):
-    """A list of modules: a plain list does as well."""
+    """A list of modules. A plain list works the same way."""
 
     def __init__(self, modules: Iterable[Any] = ()) -> None:
         super().__init__(modules)
 
 
 class ModuleDict(dict[str, Any]):
-    """A dict of modules: a plain dict does as well."""
+    """A dict of modules. A plain dict works the same way."""
 
 
 class ParameterList(list[Any]):
-    """A list of parameters; arrays become some."""
+    """A list of parameters. Arrays are converted to parameters."""
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         super().__init__(map(_as_parameter, values))
 
 
 class ParameterDict(dict[str, Any]):
-    """A dict of parameters; arrays become some."""
+    """A dict of parameters. Arrays are converted to parameters."""
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
         super().__init__({key: _as_parameter(value) for key, value in (parameters or {}).items()})
@@ -243,14 +260,14 @@ def _as_parameter(value: Any) -> Any:
 
 
 def _fitting(value: np.ndarray[Any, Any], held: tensor.Parameter | Buffer, what: str) -> np.ndarray[Any, Any]:
-    """Return an array as a value of a parameter or buffer, in its dtype; refuse another shape."""
+    """Convert an array to the dtype of a parameter or buffer; raise ``MlaotError`` for another shape."""
     if value.shape != tuple(held.shape):
         raise MlaotError(f"{what}: expected shape {list(held.shape)}, got {list(value.shape)}")
     return np.array(value, np.asarray(held).dtype)
 
 
 def _path(module: Module) -> str:
-    """Return the path of attributes from the traced model to a module; its kind, where it holds nothing with a name."""
+    """Return the path of attributes from the traced model to a module, or its kind if it holds nothing with a name."""
     own, held = next(chain(module.named_parameters(), module.named_buffers()), ("", None))
     name = needed().root.names.get(id(held), "")
     if held is not None and name.endswith(own):
@@ -259,7 +276,7 @@ def _path(module: Module) -> str:
 
 
 def _walk(value: Any, path: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    """Yield all of ``kind`` in a module or container: those it holds itself, then those of its parts."""
+    """Yield all objects of ``kind`` in a module or container: its own ones first, then those of its parts."""
     items = list(_items(value))
     yield from ((f"{path}{name}", held) for name, held in items if isinstance(held, kind))
     for name, inner in items:
@@ -273,7 +290,7 @@ def _tree(module: Module, path: str) -> Iterator[tuple[str, Module]]:
 
 
 def _nearest(value: Any, path: str) -> Iterator[tuple[str, Module]]:
-    """Yield the modules in a module or container that no other module holds."""
+    """Yield the modules in a module or container that are not inside of another module."""
     for name, inner in _items(value):
         if isinstance(inner, Module):
             yield f"{path}{name}", inner

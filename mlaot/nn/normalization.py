@@ -1,4 +1,4 @@
-"""Normalization layers: scale and shift, and running statistics where PyTorch has them."""
+"""Normalization layers, with a scale and a shift, and with running statistics where PyTorch has them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ class _BatchNorm(_ChannelNorm):
         return F.batch_norm(input, *statistics, self.weight, self.bias, by_batch, self._rate(input), self.eps)
 
     def _rate(self, input: Array) -> Any:
-        """Return how much a new value counts in a running statistic; all count equally where momentum is None."""
+        """Return the weight of a new value in a running statistic.
+
+        With momentum None all values so far weigh the same.
+        """
         if self.num_batches_tracked is None or not self.training:
             return self.momentum
         count = self.num_batches_tracked + 1
@@ -112,7 +115,7 @@ class InstanceNorm3d(_InstanceNorm, ranks=(4, 5)):
 
 
 class LayerNorm(Layer):
-    """Normalization over the last axes."""
+    """Layer normalization over the last axes, whose sizes are ``normalized_shape`` (Ba et al., 2016)."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class LayerNorm(Layer):
 
 
 class RMSNorm(Layer):
-    """Division by the root of the mean square over the last axes."""
+    """Division by the root of the mean square over the last axes (Zhang and Sennrich, 2019)."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class RMSNorm(Layer):
 
 
 class GroupNorm(Layer):
-    """Normalization of groups of channels."""
+    """Normalization of ``num_groups`` groups of channels of [n, c, ..] (Wu and He, 2018)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Layers that put something around the spatial axes: a constant, the border, a reflection, the other end."""
+"""Layers that pad the spatial axes: with a constant, the border, a reflection, or the opposite end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ AROUND = {"constant": "a number", "reflect": "a reflection", "replicate": "the b
 
 
 class _Pad(Layer):
-    """``padding``: one amount, or two for each axis, from the last to the first: (left, right, top, bottom)."""
+    """Base class.
+
+    ``padding`` is one amount, or two for each axis from the last to the first: (left, right, top, bottom).
+    """
 
     n: ClassVar[int]
     mode: ClassVar[str]

@@ -1,7 +1,7 @@
-"""Linear maps, tables of vectors, learned slopes: a class holds the parameters, ``functional`` computes.
+"""Linear maps, tables of vectors and learned slopes. A class holds the parameters, and ``functional`` computes.
 
 Arguments, names of parameters and initial values are PyTorch's. All layers with parameters also take ``dtype``, which
-is float32 by default, and those with random initial values ``rng``, a NumPy generator or a seed.
+is float32 by default. Layers with random initial values also take ``rng``, a NumPy generator or a seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Linear", "PReLU"]
 def weight_and_bias(
     shape: Sequence[int], outputs: int | None, rng: init.Random, dtype: Any
 ) -> tuple[Parameter, Parameter | None]:
-    """Draw uniformly within ``1 / sqrt(inputs)``, as PyTorch does for linear and convolution layers."""
+    """Draw a weight and a bias uniformly from ``-1 / sqrt(inputs)`` to ``1 / sqrt(inputs)``, as PyTorch does."""
     source = init.generator(rng)
     bound = 1.0 / math.sqrt(init.fans(shape)[0])
     weight = Parameter(init.uniform_(shape, -bound, bound, source, dtype))
@@ -33,7 +33,7 @@ def weight_and_bias(
 
 
 class Linear(Layer):
-    """``x w^T + b``."""
+    """Affine map ``x w^T + b`` of x [.., in_features]: [.., out_features]."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, rng: init.Random = None
@@ -47,7 +47,7 @@ class Linear(Layer):
 
 
 class Bilinear(Layer):
-    """``x1^T w x2 + b`` for each output."""
+    """Bilinear map ``x1^T w x2 + b`` of x1 [.., in1_features] and x2 [.., in2_features]: [.., out_features]."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Bilinear(Layer):
 
 
 class Embedding(Layer):
-    """A table of vectors, looked up by number; the row ``padding_idx`` is zeros and stays so.
+    """Table of vectors [num_embeddings, embedding_dim], looked up by index. The row ``padding_idx`` is and stays zeros.
 
-    A number that is none of a row is an error where a caller gives it, and clamped where the model computes it.
+    An index out of range is an error if a caller passes it, and is clamped if the model computes it.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Embedding(Layer):
 
 
 class EmbeddingBag(Layer):
-    """Rows of a table, looked up by number and reduced in bags: see ``functional.embedding_bag``."""
+    """Rows of a table [num_embeddings, embedding_dim], looked up and reduced by ``functional.embedding_bag``."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class EmbeddingBag(Layer):
 
 
 class PReLU(Layer):
-    """``x``, or ``weight * x`` where negative: one slope, or one a channel."""
+    """``x``, or ``weight * x`` where x is negative: one slope, or one for each channel (He et al., 2015)."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = None) -> None:
         self.weight = Parameter(np.full(num_parameters, init, float_dtype(dtype)))

@@ -1,7 +1,8 @@
-"""Recurrent layers: the product with the inputs for all steps at once, the rest step by step in a ``scan``.
+"""Recurrent layers.
 
-Gates stand below one another in the weights, in PyTorch's order: input, forget, cell, output of an LSTM; reset, update,
-new of a GRU.
+A layer multiplies the inputs of all steps by the weights at once, and computes the rest step by step in a ``scan``. The
+rows of a weight are those of the gates in PyTorch's order: input, forget, cell and output of an LSTM, or reset, update
+and new of a GRU.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": np.tanh, "relu": F.r
 
 
 def rnn_step(nonlinearity: str) -> Step:
-    """Return the step ``h' = f(x w_ih + h w_hh)``."""
+    """Return the step function ``h' = f(x w_ih + h w_hh)``."""
     check_choice(nonlinearity, tuple(ACTIVATIONS), "RNN: nonlinearity")
     return lambda of_input, of_state, state: (ACTIVATIONS[nonlinearity](of_input + of_state),)
 
@@ -55,7 +56,7 @@ def _gates(x: Array, count: int) -> list[Array]:
 
 
 class _Cell(Layer):
-    """One step with one array as the state, which is the output too."""
+    """One step. The state is one array, which is also the output."""
 
     gates = 1
     step: Step
@@ -83,7 +84,7 @@ class _Cell(Layer):
 
 
 class RNNCell(_Cell):
-    """One step of an ``RNN``: input [(n,) i], state [(n,) h], to the next state."""
+    """One step of an ``RNN``, from an input [(n,) i] and a state [(n,) h] to the next state [(n,) h]."""
 
     def __init__(
         self,
@@ -100,13 +101,13 @@ class RNNCell(_Cell):
 
 
 class GRUCell(_Cell, gates=3):
-    """One step of a ``GRU``: input [(n,) i], state [(n,) h], to the next state."""
+    """One step of a ``GRU``, from an input [(n,) i] and a state [(n,) h] to the next state [(n,) h]."""
 
     step = staticmethod(gru_step)
 
 
 class LSTMCell(_Cell, gates=4):
-    """One step of an ``LSTM``: input [(n,) i], state ([(n,) h], [(n,) h]), to the next state."""
+    """One step of an ``LSTM``, from an input [(n,) i] and a state (h [(n,) h], c [(n,) h]) to the next state."""
 
     step = staticmethod(lstm_step)
 
@@ -116,7 +117,7 @@ class LSTMCell(_Cell, gates=4):
 
 
 class _Recurrent(Layer):
-    """All steps of several layers, in one or both directions, with one array as the state."""
+    """Recurrent layers over all steps, in one or both directions. The state is one array."""
 
     gates = 1
     parts = 1  # arrays in the state
@@ -162,7 +163,7 @@ class _Recurrent(Layer):
         return shapes
 
     def _run(self, input: Array, initial: State | None) -> tuple[Array, State]:
-        """Return outputs of the last layer for all steps, and the last states of all layers and directions, stacked."""
+        """Return the last layer's outputs for all steps, and the stacked last states of all layers and directions."""
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise MlaotError(
                 f"{type(self).__name__}: expected an input of two or three axes, the last {self.input_size}, "
@@ -204,7 +205,11 @@ class _Recurrent(Layer):
 
 
 class RNN(_Recurrent):
-    """Elman's network: inputs [t, (n,) i], state [layers * directions, (n,) h], to outputs and the last state."""
+    """Elman network (1990) over inputs [t, (n,) i], with an initial state [layers * directions, (n,) h].
+
+    A call returns the outputs [t, (n,) directions * h] of the last layer, and the last state of each layer and
+    direction. With ``batch_first`` inputs and outputs are [n, t, ..].
+    """
 
     def __init__(
         self,
@@ -226,7 +231,11 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent, gates=3):
-    """Gated recurrent unit: inputs [t, (n,) i], state [layers * directions, (n,) h], to outputs and the last state."""
+    """Gated recurrent unit (Cho et al., 2014) over inputs [t, (n,) i], with a state [layers * directions, (n,) h].
+
+    A call returns the outputs [t, (n,) directions * h] of the last layer, and the last state of each layer and
+    direction. With ``batch_first`` inputs and outputs are [n, t, ..].
+    """
 
     step = staticmethod(gru_step)
 
@@ -248,9 +257,11 @@ class GRU(_Recurrent, gates=3):
 
 
 class LSTM(_Recurrent, gates=4, parts=2):
-    """Long short-term memory: inputs [t, (n,) i], state (h, c), to outputs and the last (h, c).
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997) over inputs [t, (n,) i], with a state (h, c).
 
-    ``proj_size`` > 0: h is projected to that size.
+    h and c are [layers * directions, (n,) h]. A call returns the outputs [t, (n,) directions * h] of the last layer,
+    and the last (h, c). With ``batch_first`` inputs and outputs are [n, t, ..]. If ``proj_size`` is above 0, h is
+    projected to that size.
     """
 
     step = staticmethod(lstm_step)

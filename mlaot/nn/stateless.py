@@ -1,4 +1,4 @@
-"""Functions of ``functional`` as layers, for use in ``Sequential`` and wherever a layer is passed around."""
+"""Functions of ``functional`` as layers, for ``Sequential`` and other places that expect a layer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Calling(Layer):
 
 
 class Function(_Calling):
-    """A function as a layer: its first ``inputs`` arguments are those of the call, the rest those of the layer."""
+    """A function as a layer. A call passes the first ``inputs`` arguments, and the layer's options are the others."""
 
     inputs = 1
 
@@ -67,7 +67,7 @@ class _Dropout(_Calling):
 
 
 class Identity(Layer):
-    """Return the input; take any arguments, as a stand-in for another layer."""
+    """Layer that returns its input. Its constructor accepts any arguments, so that it can replace another layer."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         pass
@@ -77,7 +77,7 @@ class Identity(Layer):
 
 
 class Unflatten(Layer):
-    """Make several axes of one; one of the sizes may be -1."""
+    """Split one axis into several. One of the sizes may be -1, which follows from the others."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
@@ -90,7 +90,7 @@ class Unflatten(Layer):
 
 
 class Softmax2d(Layer):
-    """The softmax over the channels of [(n,) c, h, w]."""
+    """Softmax over the channels of [(n,) c, h, w]."""
 
     def __init__(self) -> None:
         pass
@@ -129,7 +129,7 @@ class UpsamplingBilinear2d(UpsamplingNearest2d):
 
 
 class Flatten(Layer):
-    """Make one axis of those from ``start_dim`` on; the first is the batch's unless told otherwise."""
+    """Merge the axes from ``start_dim`` to ``end_dim`` into one. The default keeps axis 0, which is the batch's."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim

@@ -1,7 +1,8 @@
-"""Transformers: layers of attention and of a network for each position, stacks of them, encoder and decoder (2017).
+"""Transformers (Vaswani et al., 2017): layers of encoder and decoder, and stacks of layers.
 
-Shapes are those of ``MultiheadAttention``: [l, n, e], [n, l, e] with ``batch_first``, or [l, e]. As there, True in a
-boolean mask bars a query from a key.
+A layer has attention and a feed-forward network, which works on each position. Shapes are those of
+``MultiheadAttention``: [l, n, e], [n, l, e] with ``batch_first``, or [l, e] for one example. True in a boolean mask
+bars a query from a key.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": F.relu, "gelu": F.ge
 
 
 class _TransformerLayer(Layer):
-    """What layers of encoder and decoder share: residual parts, each with a norm before or after it."""
+    """Base of the layers of encoder and decoder: residual parts, each with a normalization before or after it."""
 
     norm_first: bool
     dropout: float
@@ -37,7 +38,7 @@ class _TransformerLayer(Layer):
     def _make(
         self, norms: int, d_model: int, dim_feedforward: int, activation: Any, eps: float, bias: bool, **made: Any
     ) -> None:
-        """Make the network for each position, and the norms."""
+        """Make the feed-forward network and the normalization layers."""
         if not callable(activation):
             check_choice(activation, tuple(ACTIVATIONS), f"{type(self).__name__}: activation")
         self.activation = activation if callable(activation) else ACTIVATIONS[activation]
@@ -47,7 +48,7 @@ class _TransformerLayer(Layer):
             setattr(self, f"norm{number}", LayerNorm(d_model, eps, bias=bias, dtype=made["dtype"]))
 
     def _residual(self, x: Array, number: int, part: Callable[[Array], Array]) -> Array:
-        """Add a part to ``x``, normalized before the part or together with it."""
+        """Add the result of a part to ``x``. Normalize the part's input with ``norm_first``, otherwise the sum."""
         norm = getattr(self, f"norm{number}")
         if self.norm_first:
             return x + self._dropped(part(norm(x)))
@@ -61,7 +62,7 @@ class _TransformerLayer(Layer):
 
 
 class TransformerEncoderLayer(_TransformerLayer):
-    """Attention of each position to all, then a network for each position (Vaswani et al., 2017)."""
+    """Self-attention, then a feed-forward network."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Array | None = None,
         is_causal: bool = False,
     ) -> Array:
-        """Encode [l, n, e]; ``is_causal`` bars each position from those after it, where there is no mask."""
+        """Encode [l, n, e]. Without a mask, ``is_causal`` bars each position from later positions."""
 
         def attend(x: Array) -> Array:
             return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
@@ -101,7 +102,7 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
-    """Attention to the positions so far, attention to what was encoded, then a network for each position."""
+    """Self-attention, attention to the encoder's output, then a feed-forward network."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Array:
-        """Decode [l, n, e] by ``memory`` [s, n, e], what was encoded."""
+        """Decode [l, n, e] with the encoder's output ``memory`` [s, n, e]."""
 
         def attend(x: Array) -> Array:
             return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
@@ -194,7 +195,7 @@ class TransformerDecoder(Layer):
 
 
 class Transformer(Layer):
-    """An encoder of the source, and a decoder of the target that looks up what was encoded; norms after both."""
+    """An encoder of the source and a decoder of the target, each followed by a normalization."""
 
     def __init__(
         self,
@@ -248,5 +249,5 @@ class Transformer(Layer):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Return the mask that bars each position from those after it: -inf there, 0 elsewhere."""
+        """Return a mask [sz, sz] that is -inf where the key comes after the query, and 0 elsewhere."""
         return np.triu(np.full((sz, sz), -math.inf, init.float_dtype(dtype)), 1)

@@ -1,4 +1,4 @@
-"""Decision trees as a layer, and those that scikit-learn, LightGBM or XGBoost have fitted."""
+"""Decision trees as a layer, which can be read from fitted estimators of scikit-learn, LightGBM and XGBoost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READERS: dict[str, Callable[[Any, str], FittedTrees]] = {"lightgbm": from_lightg
 
 
 class TreeEnsemble(Module):
-    """Decision trees over ``x`` [.., features]: ``mlaot.tree_ensemble`` with its arrays, which are no parameters."""
+    """Decision trees over ``x`` [.., features]: ``mlaot.tree_ensemble`` and its arrays, which are not parameters."""
 
     def __init__(
         self,
@@ -53,15 +53,16 @@ class TreeEnsemble(Module):
 
     @classmethod
     def from_sklearn(cls, estimator: Any, output: str | None = None) -> TreeEnsemble:
-        """Take over the trees of a fitted estimator of scikit-learn, LightGBM or XGBoost.
+        """Read the trees of a fitted estimator of scikit-learn, LightGBM or XGBoost.
 
-        Of scikit-learn: a decision tree, a random forest, extra trees, gradient boosting (also by histograms), an
-        isolation forest, an embedding by random trees.
+        The estimators of scikit-learn are decision trees, random forests, extra trees, gradient boosting, histogram
+        gradient boosting, isolation forests and totally random trees embeddings.
 
-        ``output`` is the method whose result ``forward`` gives: ``predict`` (for regressors the default),
-        ``predict_proba`` (for classifiers), ``decision_function`` or ``transform``; ``class_index`` is the place in
-        ``classes_`` of what ``predict`` gives. As there, features are compared as float32, those of histogram gradient
-        boosting and of LightGBM as what they are; results have the dtype of ``x``.
+        ``output`` is the method whose result ``forward`` computes. It is ``predict`` (the default for regressors),
+        ``predict_proba`` (the default for classifiers), ``decision_function`` or ``transform``. ``class_index`` gives
+        the index in ``classes_`` of the class that ``predict`` returns. As in the libraries, features are compared as
+        float32, except that histogram gradient boosting and LightGBM compare them in their own dtype. Results have the
+        dtype of ``x``.
         """
         output = output or ("predict_proba" if hasattr(estimator, "classes_") else "predict")
         read = READERS.get(type(estimator).__module__.partition(".")[0], from_sklearn)

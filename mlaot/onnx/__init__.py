@@ -18,7 +18,7 @@ __all__ = ["AtMost", "Backend", "declare_from_settings", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """``Backend``, which compiles, when it is asked for: a front end knows nothing of what comes after it."""
+    """Return ``Backend``, which compiles, when it is asked for: a front end knows nothing of what comes after it."""
     if name == "Backend":
         return import_module("mlaot.onnx.backend").Backend
     raise AttributeError(f"module 'mlaot.onnx' has no attribute {name!r}")

@@ -27,7 +27,7 @@ VJP = Callable[..., tuple[Node | None, ...]]
 
 
 def function(name: str) -> C:
-    """``name(a, b)``; more arguments nest to the left."""
+    """Return ``name(a, b)``; more arguments nest to the left."""
 
     def expression(args: Sequence[Expr]) -> Expr:
         return call(name, *args)
@@ -36,7 +36,10 @@ def function(name: str) -> C:
 
 
 def _extreme(name: str, bounded: str) -> C:
-    """``name(a, b)``, which looks for nan; ``bounded(b, a)`` where b is a number: that is ``a`` where a is nan."""
+    """Return ``name(a, b)``, which looks for nan.
+
+    ``bounded(b, a)`` where b is a number: that is ``a`` where a is nan.
+    """
 
     def expression(args: Sequence[Expr]) -> Expr:
         bounds = [x for x in args if isinstance(x, Const) and is_float(x.type.dtype) and not np.isnan(x.value)]

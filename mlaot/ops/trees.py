@@ -20,8 +20,10 @@ AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max"
 
 @dataclass(frozen=True, repr=False)
 class Forest:
-    """Trees as flat arrays. At a node, a row goes to ``left`` where its ``feature`` is at most ``threshold``, else to
-    ``right``; nan goes to the side that ``nan_left`` says.
+    """Trees as flat arrays.
+
+    At a node, a row goes to ``left`` where its ``feature`` is at most ``threshold``, else to ``right``; nan goes to the
+    side that ``nan_left`` says.
 
     A child, and a root, is the number of a node, or ``~leaf`` for a row of ``leaves`` ([leaves] or [leaves, targets]).
     Thresholds are float64: a float32 value is compared as the real number that it is.

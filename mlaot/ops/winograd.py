@@ -68,7 +68,7 @@ def transform_weights(g: Array, m: int) -> Array:
 
 
 def _is_blocked(x: Type, rank: int, blocks: int, m: int) -> bool:
-    """Whether ``x``, of at least ``rank`` axes, holds numbers in blocks of channels: ``blocks`` is the blocks' axis."""
+    """Tell whether ``x``, of at least ``rank`` axes, has blocked channels; ``blocks`` is the axis of the blocks."""
     if x.rank < rank or m not in INPUT or x.dtype.name not in ("f32", "f64"):
         return False
     count, block = x.shape[blocks], x.shape[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def public_files(module: str) -> dict[str, str]:
-    """The header and the CMake package of a library, by the names that they have beside the C; and their places.
+    """Return the header and the CMake package of a library, by the names that they have beside the C; and their places.
 
     ``find_package(digits CONFIG)`` finds them below the folder ``digits``, and below the one that holds it.
     """
@@ -17,6 +17,6 @@ def public_files(module: str) -> dict[str, str]:
 
 
 def library_place(module: str, *, windows: bool) -> str:
-    """The place of the library itself."""
+    """Return the place of the library itself."""
     prefix = module.replace(".", "_")
     return f"lib/{prefix}.lib" if windows else f"lib/lib{prefix}.a"

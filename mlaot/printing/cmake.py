@@ -34,14 +34,14 @@ INTERFACE_FLAGS: tuple[str, ...] = ()
 
 
 def contraction(deterministic: bool) -> str:
-    """Whether a product and a sum may be rounded once, as one instruction that not every CPU has."""
+    """Tell whether a product and a sum may be rounded once, as one instruction that not every CPU has."""
     return f"-ffp-contract={'off' if deterministic else 'fast'}"
 
 
 def unit_flags(
     stem: str, isas: Iterable[str], deterministic: bool, c_library: bool = False
 ) -> dict[str, tuple[str, ...]]:
-    """The C files of a module, without ``.c``, and the flags of each: the interface, then the instruction sets.
+    """Return the C files of a module, without ``.c``, and the flags of each: the interface, then the instruction sets.
 
     With ``c_library`` C's interface comes last.
     """
@@ -52,12 +52,12 @@ def unit_flags(
 
 
 def flag_files(model: ModelSettings, isas: Iterable[str]) -> dict[str, str]:
-    """``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
+    """Return ``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
     return _texts(unit_flags(model.stem, isas, model.deterministic, model.c_library))
 
 
 def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
-    """The names of all files of a module, known before anything is traced; the C files first."""
+    """Return the names of all files of a module, known before anything is traced; the C files first."""
     isas = tuple(isas)
     stem = model.stem
     names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic, model.c_library)]
@@ -67,7 +67,7 @@ def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
 
 
 def runtime_flags(name: str) -> dict[str, str]:
-    """The flags of the file of a runtime that models share, as ``flag_files``."""
+    """Return the flags of the file of a runtime that models share, as ``flag_files``."""
     return _texts(unit_flags(name.rpartition(".")[2], (), deterministic=False))
 
 
@@ -76,7 +76,7 @@ def _texts(units: dict[str, tuple[str, ...]]) -> dict[str, str]:
 
 
 def cmake_files(settings: Settings) -> dict[str, str]:
-    """What compiles the folder that holds ``<module>/<stem>.c`` and its neighbours: the CMake files, and the flags."""
+    """Return the CMake files and flags that compile the folder of ``<module>/<stem>.c`` and its neighbours."""
 
     def sources(model: ModelSettings) -> list[str]:
         names = module_files(replace(model, c_library=False), settings.isas)

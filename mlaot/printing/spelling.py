@@ -142,7 +142,7 @@ class Speller:
         return self.function(f"{C_FUNCTIONS.get(x.name, x.name)}_{self.suffix(type_)}", [*map(self, x.args)])
 
     def has_operator(self, x: Call) -> bool:
-        """Whether C's operator does what a call means."""
+        """Tell whether C's operator does what a call means."""
         dtype, lanes = x.args[0].type
         return x.name not in ARITHMETIC or dtype == "index" or is_float(dtype) or lanes != 1
 

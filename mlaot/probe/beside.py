@@ -32,7 +32,7 @@ class LibraryFinder:
 
 
 def is_plain_python(content: bytes) -> bool:
-    """Whether a file is a model as plain Python."""
+    """Tell whether a file is a model as plain Python."""
     return PLAIN_PYTHON.encode() in content.partition(b"\n")[0]
 
 

@@ -22,7 +22,7 @@ IN_LANES = "in_lanes"
 
 
 def in_lanes(rows: Expr, nodes: int, steps: int, block: int) -> Expr:
-    """Whether ``nodes`` vector operations for a block of rows are faster than ``steps`` steps for each of ``rows``.
+    """Tell whether ``nodes`` vector operations on a block are faster than ``steps`` steps for each of ``rows``.
 
     ``block``: the rows of a block, which fill the vectors of ``FEATURE_BLOCK_BYTES``.
     """

@@ -103,7 +103,7 @@ def _collapse_loop(s: Statement) -> Statement:
 
 
 def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
-    """Whether both loops run upwards from 0, compute each element alike, and do nothing else."""
+    """Tell whether both loops run upwards from 0, compute each element alike, and do nothing else."""
     if any(loop.low != Index(0) or loop.step != 1 or loop.down or loop.tiled for loop in (outer, inner)):
         return False
     if not isinstance(outer.high, Index) or not isinstance(inner.high, Index):
@@ -122,14 +122,14 @@ def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
 
 
 def _moves_along(x: Index, names: tuple[str, str], extent: Dim) -> bool:
-    """Whether one round of the outer loop moves an index as far as all rounds of the inner one do."""
+    """Tell whether one round of the outer loop moves an index as far as all rounds of the inner one do."""
     outer, inner = (step_of(x.value, name) for name in names)
     is_linear = (names_of(outer) | names_of(inner)).isdisjoint(names)
     return is_linear and outer == product((inner, extent))
 
 
 def _suits_vectors(body: Body, name: str) -> bool:
-    """Whether all numbers are floats of one dtype, and every array is read along the loop or at one element."""
+    """Tell whether all numbers are floats of one dtype, and every array is read along the loop or at one element."""
     parts = list(all_expressions(body))
     types = {part.type.dtype for part in parts if part.type not in (INDEX, BOOL)}
     types |= {s.array.dtype for s in body if isinstance(s, Store)} | {

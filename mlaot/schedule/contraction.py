@@ -281,7 +281,7 @@ def nominal(size: Dim) -> int:
 
 
 def moves_along(kernel: Contraction, operand: int, name: str) -> bool:
-    """Whether an operand moves along a variable."""
+    """Tell whether an operand moves along a variable."""
     return name in dict(kernel.operands[operand].strides)
 
 
@@ -310,7 +310,7 @@ def gate_count(kernel: Contraction) -> int:
 
 
 def is_along_sum(kernel: Contraction) -> bool:
-    """Whether the lanes run along a summed variable."""
+    """Tell whether the lanes run along a summed variable."""
     return any(axis.name == kernel.lanes for axis in kernel.summed)
 
 

@@ -59,7 +59,7 @@ class Schedule:
 
 
 def is_light(kernel: Contraction) -> bool:
-    """Whether a contraction is so small that short code is worth more than the last of its speed."""
+    """Tell whether a contraction is so small that short code is worth more than the last of its speed."""
     return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < tuning.LIGHT_PRODUCTS
 
 
@@ -150,7 +150,7 @@ def _passes(kernel: Contraction, rows: int) -> list[int]:
 
 
 def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: Machine) -> bool:
-    """Whether a step of m rows and n columns has registers enough, with as many values of a ``window`` kept."""
+    """Tell whether a step of m rows and n columns has registers enough, with as many values of a ``window`` kept."""
     loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
     if kernel.dot and "vnni" not in machine:
         # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
@@ -164,7 +164,7 @@ def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: 
 
 
 def _adds_pairs(kernel: Contraction, machine: Machine) -> bool:
-    """Whether products of bytes become sums of pairs by one instruction, of 16 bits each."""
+    """Tell whether products of bytes become sums of pairs by one instruction, of 16 bits each."""
     return kernel.dot == DOTS[1] and "three_operands" in machine
 
 
@@ -255,7 +255,7 @@ def _unrolled_count(kernel: Contraction) -> int:
 
 
 def _slides(kernel: Contraction, tap: Axis) -> bool:
-    """Whether the elements along a summed variable touch or overlap those of a neighbouring row."""
+    """Tell whether the elements along a summed variable touch or overlap those of a neighbouring row."""
     strides = dict(kernel.operands[0].strides)
     along = strides.get(tap.name, 0)
     assert isinstance(tap.size, int)

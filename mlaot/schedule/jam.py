@@ -36,13 +36,13 @@ Values = Sequence[dict[str, Expr]]  # of the variables of each copy
 
 
 def is_around(loop: For) -> bool:
-    """Whether a loop of fixed length along lanes contains other loops, and nothing that has no form in lanes."""
+    """Tell whether a loop of fixed length along lanes contains other loops, and nothing that has no form in lanes."""
     is_known = loop.low == Index(0) and isinstance(_end(loop), int) and not loop.parallel
     return is_known and any(isinstance(s, For) for s in loop.body) and _is_plain(loop.body)
 
 
 def is_strided(loop: For, lanes: int) -> bool:
-    """Whether the lanes of a vector are read from different cache lines, which then serve the next rounds."""
+    """Tell whether the lanes of a vector are read from different cache lines, which then serve the next rounds."""
     body = vectorize(loop.body, loop.var.name, lanes)
     return any(isinstance(x, Load) and x.type.lanes > 1 and x.step != 1 for x in all_expressions(body))
 

@@ -241,7 +241,7 @@ class _Loads:
         return self.variables[x]
 
     def _is_shared(self, letter: str) -> bool:
-        """Whether two products of floats along the sum need a vector."""
+        """Tell whether two products of floats along the sum need a vector."""
         others = self.tile.columns if letter == "a" else self.tile.rows
         return self.tile.along_sum and len(others) > 1 and not self.kernel.has_integer_sums
 

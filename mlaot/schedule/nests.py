@@ -105,7 +105,7 @@ def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
 
 
 def _waits(loop: For, lanes: int) -> bool:
-    """Whether the elements of a long row need so little work that a single accumulator would stall on its latency."""
+    """Tell whether a long row needs so little work per element that one accumulator would stall on its latency."""
     calls = {x.name for s in walk(loop.body) for e in expressions(s) for x in subexpressions(e) if isinstance(x, Call)}
     is_light = len(loop.body) <= STAGE_LINES_SEVERAL and calls <= {*CHEAP_CALLS, *COMPARISONS}
     size = loop.high.value if isinstance(loop.high, Index) else None

@@ -167,7 +167,10 @@ def _parallel(body: Body, around: tuple[For, ...] = ()) -> Iterator[tuple[For, t
 
 
 def _covers(body: Body, name: str) -> bool:
-    """Whether parallel loops over a variable do all the work of a body; anything else would be done by each thread."""
+    """Tell whether parallel loops over a variable do all the work of a body.
+
+    Each thread would repeat any other work.
+    """
     for s in body:
         is_parallel = isinstance(s, For) and s.parallel
         if is_parallel and isinstance(s, For) and (s.var.name == name or _covers(s.body, name)):

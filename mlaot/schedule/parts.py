@@ -101,7 +101,7 @@ def _parts_of_panels(kernel: Contraction, plan: Schedule, order: Sequence[Axis],
 
 
 def _waits(kernel: Contraction, plan: Schedule, machine: Machine) -> bool:
-    """Whether the second-level cache takes longer for the lines of a tile's step than the multiply-adds take."""
+    """Tell whether the second-level cache takes longer for the lines of a tile's step than the multiply-adds take."""
     columns = plan.counts[kernel.lanes]
     rows = prod(plan.counts.values()) // columns
     lines = -(-rows * DTYPES[kernel.dtype].itemsize // LINE) + -(-columns * machine.bytes // LINE)

@@ -134,26 +134,26 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
 
 
 def _is_full(load: Load, width: int) -> bool:
-    """Whether elements of that many bits are loaded."""
+    """Tell whether elements of that many bits are loaded."""
     return DTYPES[load.array.dtype].itemsize * 8 == width
 
 
 def _is_light(body: Body, lanes: int) -> bool:
-    """Whether a body may be written out for every lane."""
+    """Tell whether a body may be written out for every lane."""
     calls = {x.name for x in all_expressions(body) if isinstance(x, Call)}
     is_plain = all(isinstance(s, Let | Store) for s in body)
     return is_plain and len(body) * lanes <= SQUARE_STATEMENTS and calls <= {*CHEAP_CALLS, *COMPARISONS}
 
 
 def _is_across(x: Load, along: For, rows: For, lanes: int) -> bool:
-    """Whether a vector is read across rows: its lanes are apart, and elements are adjacent along ``rows``."""
+    """Tell whether a vector is read across rows: its lanes are apart, and elements are adjacent along ``rows``."""
     is_plain = x.type == (x.array.dtype, lanes) and is_float(x.array.dtype) and x.array.panels is None
     is_apart = x.step != 1 and not names(x.step) & {along.var.name, rows.var.name}
     return is_plain and is_apart and isinstance(x.index, Index) and step_of(x.index.value, rows.var.name) == 1
 
 
 def _is_regular(squares: _Squares) -> bool:
-    """Whether there is a whole square, and no inner loop depends on where a square is."""
+    """Tell whether there is a whole square, and no inner loop depends on where a square is."""
     places = {squares.along.var.name, squares.rows.var.name}
     rounds = [rounds_of(s) for s in (squares.along, squares.rows)]
     is_known = squares.along.low == Index(0) and isinstance(squares.along.high, Index)
@@ -163,7 +163,7 @@ def _is_regular(squares: _Squares) -> bool:
 
 
 def _may_reorder(squares: _Squares) -> bool:
-    """Whether squares may be computed one after the other. Rounds along lanes are independent of each other."""
+    """Tell whether squares may be computed one after the other. Rounds along lanes are independent of each other."""
     stores = [s for s in squares.body if isinstance(s, Store)]
     if {x.array.name for x in squares.reads} & {s.array.name for s in stores}:
         return False

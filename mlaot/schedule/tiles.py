@@ -79,7 +79,7 @@ def tile(nest: Nest, machine: Machine) -> Nest:
 
 
 def _is_far(kernel: Contraction, axis: Axis, machine: Machine) -> bool:
-    """Whether the operand that rows along an axis share is too large for the second-level cache to have it twice."""
+    """Tell whether the operand that rows along an axis share is larger than half of the second-level cache."""
     shared = [operand for operand in kernel.operands if axis.name not in dict(operand.strides)]
     return any(operand_bytes(kernel, operand) > second_level_bytes(machine) for operand in shared)
 

@@ -134,7 +134,7 @@ class _Vectorizer:
         return replace(s, value=value, step=step, count=count)
 
     def in_padding(self, array: Array) -> bool:
-        """Whether a vector ends within the padding of a row, which is ``LINE`` bytes of the array's own dtype."""
+        """Tell whether a vector ends within the padding of a row, which is ``LINE`` bytes of the array's own dtype."""
         return self.lanes * DTYPES[array.dtype].itemsize <= LINE
 
     def stride(self, index: Expr) -> Dim:
@@ -225,7 +225,7 @@ def width_of(loop: For) -> int:
 
 
 def _has_lanes(x: Expr) -> bool:
-    """Whether there are vectors of such numbers; integers are only copied."""
+    """Tell whether there are vectors of such numbers; integers are only copied."""
     is_moved = isinstance(x, Const | Load | Var) or (isinstance(x, Call) and x.name == "splat")
     return is_float(x.type.dtype) or (x.type.dtype in ("i32", "i64") and is_moved)
 
@@ -349,7 +349,7 @@ class VectorLoop:
         return replace(self.loop, step=self.lanes, vector=False, body=body)
 
     def fits_padding(self, size: Dim) -> bool:
-        """Whether the last vector of a short row may be whole in padded memory, so that one body serves the row."""
+        """Tell whether the last vector of a short row may be whole, in padded memory, so that one body suffices."""
         lanes = self.lanes
         if not isinstance(size, int) or size % lanes == 0 or size >= 4 * lanes:
             return False

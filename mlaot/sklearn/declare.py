@@ -67,8 +67,9 @@ DOCS = {
 
 
 def load(estimator: Any, sample: Any = None) -> Declaration:
-    """Declare a fitted estimator or pipeline, or that of a ``.skops`` file; a relative path is looked for beside the
-    calling module first.
+    """Declare a fitted estimator or pipeline, or that of a ``.skops`` file.
+
+    A relative path is looked for beside the calling module first.
 
     ``sample`` says the dtypes of what goes in: an array, or a DataFrame or a dict of columns, each of which becomes an
     input. Without it there is one input ``X`` of float32.
@@ -211,7 +212,7 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
 
 
 def is_single(estimator: Any, columns: Mapping[str, Column]) -> bool:
-    """Whether scikit-learn computes in float32: products of rows of float32 with what was fitted on such."""
+    """Tell whether scikit-learn computes in float32: products of rows of float32 with what was fitted on such."""
     if type(estimator).__name__ not in PRODUCTS or any(column.dtype is not f32 for column in columns.values()):
         return False
     fitted = estimator.coefs_ if hasattr(estimator, "coefs_") else [estimator.coef_]

@@ -28,7 +28,7 @@ def principal(estimator: Any, x: Any) -> Any:
 
 @rule("score_samples", "PCA FactorAnalysis")
 def likelihood(estimator: Any, x: Any) -> Any:
-    """The logarithm of the density of the normal distribution."""
+    """Return the logarithm of the density of the normal distribution."""
     precision, x = estimator.get_precision(), x - estimator.mean_
     shift = len(precision) * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
     return -0.5 * (np.sum(x * (x @ precision), axis=-1) + shift)
@@ -128,7 +128,7 @@ def pseudo_likelihood(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "FeatureAgglomeration")
 def pool(estimator: Any, x: Any) -> Any:
-    """A mean, or another function, of the features of each cluster."""
+    """Return a mean, or another function, of the features of each cluster."""
     parts = [np.flatnonzero(estimator.labels_ == label) for label in np.unique(estimator.labels_)]
     try:
         return np.stack([estimator.pooling_func(x[:, part], axis=1) for part in parts], axis=-1)

@@ -75,7 +75,7 @@ def grouped(estimator: Any, i: int, kept: Any = None) -> Any:
 
 @rule("transform", "OneHotEncoder", frames=True)
 def one_hot(estimator: Any, x: Any) -> Any:
-    """A column for each category; zeros for what is none of them, or for what is dropped."""
+    """Return a column for each category; zeros for what is none of them, or for what is dropped."""
     dropped, parts = estimator._drop_idx_after_grouping, []
     for i, column in enumerate(columns_of(x)):
         codes = grouped(estimator, i)
@@ -102,7 +102,10 @@ def ordinal(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "TargetEncoder", frames=True)
 def by_targets(estimator: Any, x: Any) -> Any:
-    """The mean of the target of each category, of each class where there are several; of none the mean of all."""
+    """Return the mean of the target of each category, of each class where there are several.
+
+    Of none the mean of all.
+    """
     means = np.atleast_1d(estimator.target_mean_)
     columns, parts = columns_of(x), []
     for i, encoding in enumerate(estimator.encodings_):
@@ -114,7 +117,7 @@ def by_targets(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "LabelEncoder", frames=True)
 def label_place(estimator: Any, y: Frame) -> Any:
-    """The place among the classes; their number where it is none, which scikit-learn refuses."""
+    """Return the place among the classes; their number where it is none, which scikit-learn refuses."""
     return places(y.columns[0], estimator.classes_)
 
 

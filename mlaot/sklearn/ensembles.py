@@ -146,7 +146,7 @@ def boosted_shares(estimator: Any, x: Any) -> Any:
 
 @rule("predict", "AdaBoostRegressor", sparse=True)
 def weighted_median(estimator: Any, x: Any) -> Any:
-    """The median of what the estimators predict, by weight."""
+    """Return the median of what the estimators predict, by weight."""
     values = np.stack([compute(one, "predict", x) for one in estimator.estimators_], axis=-1)
     order = np.argsort(values, axis=-1, kind="stable")
     weight = np.cumsum(take(np.asarray(estimator.estimator_weights_[: values.shape[1]]), order), axis=-1)
@@ -201,7 +201,10 @@ def single_values(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "_BaseStacking", frames=True)
 def stacked(estimator: Any, x: Any) -> Any:
-    """What the estimators give, of two classes the share of the second, and the features if these pass through."""
+    """Return the estimators' results, and the features if they are passed through.
+
+    For two classes the result is the probability of the second one.
+    """
     parts, methods = [], [method for method in estimator.stack_method_ if method is not None]
     for one, method in zip(estimator.estimators_, methods, strict=True):
         found = compute(one, method, x)

@@ -15,7 +15,7 @@ from mlaot.sklearn.rules import Unknown, compute, rule
 
 
 def is_missing(estimator: Any, x: Any) -> Any:
-    """Whether an element is what stands for a missing value."""
+    """Tell whether an element is what stands for a missing value."""
     sought = estimator.missing_values
     if not isinstance(sought, int | float | np.number):
         raise Unknown("what stands for missing values is no number")

@@ -54,7 +54,7 @@ def place_of_largest(found: Any, threshold: float) -> Any:
 
 @rule("class_index", "LinearClassifierMixin", sparse=True)
 def by_scores(estimator: Any, x: Any) -> Any:
-    """The largest score decides, of two classes the sign of one."""
+    """Return the largest score decides, of two classes the sign of one."""
     return place_of_largest(scores(estimator, x), 0)
 
 

@@ -145,7 +145,7 @@ def to_quantiles(estimator: Any, x: Any) -> Any:
     bounds = -SPECIAL.ndtri(NEAR - EPSILON) if is_normal else 0.0
 
     def column(at: Any, quantiles: Any) -> Any:
-        """The mean of both directions: quantiles may be equal."""
+        """Return the mean of both directions: quantiles may be equal."""
         up, down = np.interp(at, quantiles, places), np.interp(-at, -quantiles[::-1], -places[::-1])
         near = NEAR if is_normal else 0.0
         above = at + near > quantiles[-1] if is_normal else at == quantiles[-1]
@@ -225,7 +225,7 @@ def _basis(knots: Any, degree: int, x: Any) -> Any:
 
 @rule("transform", "FunctionTransformer", frames=True)
 def own_function(estimator: Any, x: Any) -> Any:
-    """A function of one's own, traced."""
+    """Return a function of one's own, traced."""
     return x if estimator.func is None else _call(estimator.func, estimator.kw_args, x)
 
 

@@ -113,7 +113,7 @@ def find(estimator: Any, method: str) -> Rule:
 
 
 def knows(estimator: Any) -> bool:
-    """Whether there are rules for some method of an estimator, and so for those inside it that have methods."""
+    """Tell whether there are rules for some method of an estimator, and so for those inside it that have methods."""
     inside = [value for name, value in vars(estimator).items() if not name.startswith("_")]
     while inside:
         value = inside.pop()
@@ -134,7 +134,7 @@ def methods_of(estimator: Any) -> list[str]:
 
 
 def has_rule(estimator: Any, method: str) -> bool:
-    """Whether there is a rule of a method."""
+    """Tell whether there is a rule of a method."""
     try:
         return bool(find(estimator, method))
     except Unknown:
@@ -147,7 +147,7 @@ def second_method(estimator: Any) -> str:
 
 
 def is_known(kind: type) -> bool:
-    """Whether a class is of a library whose estimators have rules."""
+    """Tell whether a class is of a library whose estimators have rules."""
     return kind.__module__.partition(".")[0] in LIBRARIES
 
 
@@ -191,7 +191,7 @@ def sign(is_inside: Any) -> Any:
 
 
 def is_one_label(estimator: Any) -> bool:
-    """Whether a classifier has one array of classes, and not several."""
+    """Tell whether a classifier has one array of classes, and not several."""
     return not isinstance(getattr(estimator, "classes_", None), list)
 
 

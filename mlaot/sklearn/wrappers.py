@@ -248,7 +248,7 @@ def each_shares(estimator: Any, x: Any) -> Any:
 def _chain(method: str) -> None:
     @rule(method, "ClassifierChain RegressorChain")
     def chained(estimator: Any, x: Any) -> Any:
-        """Each of a chain sees what those before it predict, too."""
+        """Return each of a chain sees what those before it predict, too."""
         through, found = getattr(estimator, "chain_method_", "predict"), []
         for one in estimator.estimators_:
             found.append(_of_second(one, method, x))

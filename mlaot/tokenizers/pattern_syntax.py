@@ -66,8 +66,9 @@ class Times:
 
 @dataclass(frozen=True)
 class Edge:
-    """Nothing, where a text begins or ends, or between a character of words and another: "begin", "end", "word"; or
-    where there is no such change: "inside".
+    """Nothing, where a text begins or ends, or between a character of words and another: "begin", "end", "word".
+
+    Or where there is no such change: "inside".
     """
 
     kind: str

@@ -1,8 +1,8 @@
-"""NumPy's functions of traced arrays, a file for each family, and functions of mlaot beside NumPy's.
+"""NumPy's functions for traced arrays, with a file for each family, and further functions of mlaot.
 
-Importing it fills the tables of ``mlaot.frontend.trace.protocols``. The names here are functions for plain arrays,
-parameters and traced arrays alike. Whatever NumPy has too is NumPy's own function for plain arrays: ``mlaot.where`` is
-``np.where``.
+Importing the package fills the tables of ``mlaot.frontend.trace.protocols``. The names here are functions that take
+plain arrays, parameters and traced arrays alike. A function that NumPy also has calls NumPy's for plain arrays:
+``mlaot.where`` is ``np.where``.
 """
 
 from mlaot.frontend.numpy import namespace, scipy_functions

@@ -1,4 +1,4 @@
-"""Functions of neural networks that NumPy does not have: ``relu``, ``gelu``, ``softmax`` and their like."""
+"""Functions of neural networks that NumPy does not have, such as ``relu``, ``gelu`` and ``softmax``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mlaot.ops import transcendental as trans
 
 
 def _of_floats(op: Op) -> Callable[[Any], Any]:
-    """A function of floating-point numbers: integers become f64, as SciPy's do."""
+    """Decorate a function of floating-point numbers: convert integers to f64, as SciPy does."""
 
     def function(x: Any) -> Any:
         if not any_traced(x):
@@ -42,32 +42,32 @@ softplus = _of_floats(trans.softplus)
 
 
 def relu(x: Any) -> Any:
-    """``max(x, 0)``."""
+    """Compute ``max(x, 0)``, element by element."""
     if not any_traced(x):
         return np.maximum(plain(x), 0)
     return Tensor(ew.relu(as_node(x)))
 
 
 def gelu(x: Any, approximate: bool = False) -> Any:
-    """``x * Phi(x)`` by erf, or by its approximation with tanh."""
+    """Compute ``x * Phi(x)`` with erf, or with an approximation by tanh."""
     if approximate:
         return 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
     return 0.5 * x * (1.0 + erf(x * 0.7071067811865476))
 
 
 def silu(x: Any) -> Any:
-    """``x * sigmoid(x)``."""
+    """Compute ``x * sigmoid(x)``, element by element."""
     return x * sigmoid(x)
 
 
 def _largest(x: Any, axis: Any) -> Any:
-    """The maximum, 0 where it is infinite: what exponents are shifted by; no part of the gradient."""
+    """Return the maximum, or 0 where it is infinite. Exponents are shifted by it, so it has no gradient."""
     top = stop_gradient(np.max(x, axis=axis, keepdims=True))
     return np.where(np.isfinite(top), top, np.zeros((), numpy_dtype(top)))
 
 
 def _round_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of several operations that computes halves in float32 and rounds its result alone."""
+    """Decorate a function of several operations: compute float16 in float32, and round only the result."""
 
     @wraps(function)
     def call(x: Any, axis: Any = -1) -> Any:
@@ -82,7 +82,10 @@ def _round_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_round_once
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``; the sum, at least 1, is divided by as a reciprocal."""
+    """Compute ``exp(x - max) / sum(exp(x - max))`` along ``axis``.
+
+    The reciprocal of the sum, which is at least 1, multiplies each element.
+    """
     x = as_array(x)
     e = np.exp(x - stop_gradient(np.max(x, axis=axis, keepdims=True)))
     return e * (1.0 / np.sum(e, axis=axis, keepdims=True))
@@ -90,14 +93,17 @@ def softmax(x: Any, axis: Any = -1) -> Any:
 
 @_round_once
 def log_softmax(x: Any, axis: Any = -1) -> Any:
-    """``log(softmax(x))``, without its underflow."""
+    """Compute ``log(softmax(x))``, without underflow of the softmax."""
     x = as_array(x)
     shifted = x - _largest(x, axis)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
-    """``log(sum(b * exp(x)))``, without overflow; what has no weight counts for nothing, be it infinite."""
+    """Compute ``log(sum(b * exp(x)))`` without overflow.
+
+    An element of weight 0 does not count, even if it is infinite.
+    """
     x = _as_float(x, *([] if b is None else [as_array(b)]))
     top = _largest(x, axis)
     e = np.exp(x - top)
@@ -109,7 +115,7 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
 
 
 def _as_float(x: Any, *further: Any) -> Any:
-    """An array in the dtype that SciPy computes it in, together with others: integers become f64."""
+    """Convert an array to the dtype in which SciPy combines it with others: integers become f64."""
     x = as_array(x)
     kinds = [result_type(v) for v in (x, *further)]
     kind = result_type(*[k if k.kind == "f" else f64 for k in kinds])

@@ -16,7 +16,7 @@ from mlaot.frontend.trace.tensor import as_tensor
 
 @implements("apply_along_axis")
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """What ``func1d`` gives takes the place of ``axis``."""
+    """Apply ``func1d`` to the slices along ``axis``. The axes of its result replace ``axis``."""
     x = as_tensor(arr)
     at, lead = normal_axis(axis, x.ndim), x.ndim - 1
 

@@ -1,4 +1,4 @@
-"""Other dtypes of the same numbers, and what the compiler is told of them."""
+"""Conversions between dtypes, and notes for the compiler."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from mlaot.ops.sparse import sparse as _sparse
 
 
 def as_array(x: Any) -> Any:
-    """Give ``x`` itself where it is traced, else a NumPy array."""
+    """Return a traced ``x`` unchanged, and anything else as a NumPy array."""
     return x if is_traced(x) else np.asarray(plain(x))
 
 
 def stop_gradient(x: Any) -> Any:
-    """``x``, through which no gradient passes."""
+    """Return ``x`` with a gradient of zero."""
     if not any_traced(x):
         return plain(x)
     return Tensor(_barrier(as_node(x)))
 
 
 def sparse(x: Any) -> Any:
-    """``x``, of which most elements are zero: matrix products pass over the zeros, and so do their gradients.
+    """Return ``x``, with the note that most elements are zero.
 
-    It is the values that count, not how they are stored. Where most are not zero it costs time; what is zero adds
-    nothing to a product even where the matrix holds an infinity or nan.
+    Matrix products and their gradients then skip the zeros.
+
+    The result depends on the values, and the storage stays dense. If most elements are not zero, the product is slower.
+    An element that is zero adds nothing to a product, even if the matrix holds an infinity or nan there.
     """
     if not any_traced(x):
         return plain(x)
@@ -40,7 +42,7 @@ def sparse(x: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any) -> Any:
-    """``x`` in another dtype; from floating point to integers saturates, nan becomes 0."""
+    """Convert ``x`` to another dtype; floating-point numbers saturate to an integer dtype's range, and nan becomes 0."""
     kind = dtype_of(dtype)
     if is_traced(x):
         return Tensor(cast(as_node(x), kind))
@@ -57,7 +59,7 @@ def astype_of_numpy(x: Any, dtype: Any, *, copy: bool = True, device: Any = None
 
 
 def quantize(x: Any, dtype: Any) -> Any:
-    """The nearest number of 8 bits, ``uint8`` or ``int8``, of a half the even one; for nan the smallest there is."""
+    """Round to the nearest ``uint8`` or ``int8``, ties to even, and saturate. nan gives the smallest number."""
     kind = dtype_of(dtype)
     if is_traced(x):
         return Tensor(q8.quantize(as_node(x), dtype=kind))

@@ -20,9 +20,9 @@ from mlaot.ops import structure as st
 
 
 def one_hot(label: Any, classes: int, dtype: Any = f64) -> Any:
-    """1 where the class is ``label``, else 0, along a new last axis.
+    """Return 1 at the class ``label`` and 0 elsewhere, along a new last axis of size ``classes``.
 
-    A label outside ``0..classes-1`` is an error where a caller gives it, and gives zeros where the model computes it.
+    A label outside of ``0..classes-1`` is an error if a caller passes it, and gives zeros if the model computes it.
     """
     kind = dtype_of(dtype)
     if not any_traced(label):
@@ -35,12 +35,12 @@ def _shaped(name: str, value: Any) -> Callable[..., Any]:
         return filled(shape, value, dtype)
 
     function.__name__ = name
-    function.__doc__ = f"An array of ``{value}``; its shape may have named dims."
+    function.__doc__ = f"Return an array of ``{value}``, whose shape may have named dims."
     return function
 
 
 def filled(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """An array of one value; its shape may have named dims."""
+    """Return an array filled with one value, whose shape may have named dims."""
     size = a_shape(shape)
     if current() is None or (all(isinstance(d, int) for d in size) and not any_traced(fill_value)):
         if not all(isinstance(d, int) for d in size):
@@ -55,7 +55,7 @@ ones = _shaped("ones", 1)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
-    """``np.arange``, whose end may be a named dim: ``mlaot.arange(x.shape[1])``."""
+    """Return the numbers of ``np.arange``, whose end may be a named dim: ``mlaot.arange(x.shape[1])``."""
     if stop is None:
         start, stop = 0, start
     if not _is_dim(start, stop, step):
@@ -75,7 +75,7 @@ def _is_dim(*values: Any) -> bool:
 
 
 def eye(n: Any, m: Any = None, k: int = 0, dtype: Any = f64) -> Any:
-    """``np.eye``, also of named dims."""
+    """Return the matrix of ``np.eye``, whose sizes may be named dims."""
     columns = n if m is None else m
     if isinstance(n, int) and isinstance(columns, int):
         return np.eye(n, columns, k, dtype_of(dtype).numpy)

@@ -1,4 +1,4 @@
-"""Functions of each element that NumPy builds on its ufuncs: rounding, clipping, choosing, comparing."""
+"""Elementwise functions that NumPy builds on its ufuncs: rounding, clipping, choosing, comparing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def round_(a: Any, decimals: int = 0) -> Any:
 
 
 def _power_of_ten(n: int) -> float:
-    """As NumPy's rounding has it: by products beyond 1e9."""
+    """Return a power of ten as NumPy's rounding computes it: beyond 1e9 by products."""
     power = 10.0 ** min(n, 9)
     for _ in range(n - 9):
         power *= 10.0
@@ -150,7 +150,7 @@ def imag(val: Any) -> Any:
 
 @implements("angle")
 def angle(z: Any, deg: bool = False) -> Any:
-    """0, or half a turn where negative."""
+    """Return 0, or half a turn for negative numbers."""
     turned = np.arctan2(0, as_tensor(z))
     return turned * (180 / np.pi) if deg else turned
 
@@ -163,20 +163,23 @@ def i0(x: Any) -> Any:
 
 @implements("allclose")
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """A traced bool, where NumPy's is Python's."""
+    """Return a traced bool, where NumPy returns a bool of Python."""
     return np.all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @implements("array_equal")
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """A traced bool, where NumPy's is Python's; False where shapes differ."""
+    """Return a traced bool, where NumPy returns a bool of Python. It is False for different shapes."""
     x, y = (as_tensor(v) for v in (a1, a2))
     return _all_equal(x, y, equal_nan) if x.shape == y.shape else as_tensor(False)
 
 
 @implements("array_equiv")
 def array_equiv(a1: Any, a2: Any) -> Any:
-    """A traced bool, where NumPy's is Python's; False where shapes cannot be broadcast to one."""
+    """Return a traced bool, where NumPy returns a bool of Python.
+
+    It is False if the shapes cannot be broadcast together.
+    """
     x, y = (as_tensor(v) for v in (a1, a2))
     try:
         broadcast_shape([x.shape, y.shape])
@@ -192,7 +195,7 @@ def _all_equal(x: Any, y: Any, equal_nan: bool) -> Any:
 
 @implements("piecewise")
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """Each function is computed of all elements; the last whose condition holds counts."""
+    """Compute each function for all elements, and select the last one whose condition holds."""
     v = as_tensor(x)
     is_one = not isinstance(condlist, list | tuple) or not (np.ndim(condlist[0]) or v.ndim == 0)
     conditions = [as_tensor(c).astype(bool) for c in ([condlist] if is_one else condlist)]

@@ -1,8 +1,9 @@
-"""The gamma function, its logarithm and the derivative of that, and a Bessel function, over ops.
+"""The gamma function, its logarithm, the digamma function, and a Bessel function, composed of ops.
 
-From 7.5 on it is Stirling's series. Below, the recurrence ``gamma(x + 1) = x gamma(x)`` leads to ``2 + t`` with t from
--0.5 to 0.5, and a polynomial; below -0.5 the reflection ``gamma(x) gamma(1 - x) = pi / sin(pi x)`` comes before that.
-What a branch does not take is computed on a harmless argument, so that gradients stay finite.
+From 7.5 on Stirling's series is used. Below 7.5 the recurrence ``gamma(x + 1) = x gamma(x)`` reduces the argument to
+``2 + t`` with t from -0.5 to 0.5, where a polynomial is used. Below -0.5 the reflection ``gamma(x) gamma(1 - x) = pi /
+sin(pi x)`` comes first. A branch that is not selected is computed on a harmless argument, so that gradients stay
+finite.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ TOP = {"f64": 171.7, "f32": 35.1}  # from where on gamma is infinite
 
 
 def gammaln(x: Node) -> Node:
-    """The logarithm of the size of ``gamma``."""
+    """Compute the logarithm of the absolute value of ``gamma``."""
     reflected, y = _reflected(x)
     t, above, below = _reduced(y)
     small = ew.sub(ew.add(ew.mul(t, horner(LOG_GAMMA, t)), ew.log(above)), ew.log(ew.abs_(below)))
@@ -62,7 +63,7 @@ def gammaln(x: Node) -> Node:
 
 
 def gamma(x: Node) -> Node:
-    """The gamma function; nan at negative integers."""
+    """Compute the gamma function. It is nan at negative integers."""
     reflected, y = _reflected(x)
     t, above, below = _reduced(y)
     small = ew.div(ew.mul(ew.exp(ew.mul(t, horner(LOG_GAMMA, t))), above), below)
@@ -78,7 +79,7 @@ def gamma(x: Node) -> Node:
 
 
 def psi(x: Node) -> Node:
-    """The derivative of ``gammaln``; nan at negative integers."""
+    """Compute the digamma function, the derivative of ``gammaln``. It is nan at negative integers."""
     reflected = cmp.less_equal(x, like(x, 0.5))
     y = cmp.where(reflected, ew.sub(like(x, 1), x), x)
     steps = like(x, 0)
@@ -97,7 +98,7 @@ def psi(x: Node) -> Node:
 
 
 def i0(x: Node) -> Node:
-    """The modified Bessel function of order 0."""
+    """Compute the modified Bessel function of the first kind of order 0."""
     size = ew.abs_(x)
     is_small = cmp.less_equal(size, like(x, 8))
     half = ew.mul(cmp.where(is_small, x, like(x, 0)), like(x, 0.5))
@@ -108,13 +109,13 @@ def i0(x: Node) -> Node:
 
 
 def _reflected(x: Node) -> tuple[Node, Node]:
-    """Where x is below -0.5, and 1 - x there, else x."""
+    """Tell where x is below -0.5, and return 1 - x there and x elsewhere."""
     reflected = cmp.less(x, like(x, -0.5))
     return reflected, cmp.where(reflected, ew.sub(like(x, 1), x), x)
 
 
 def _reduced(y: Node) -> tuple[Node, Node, Node]:
-    """``t``, ``above`` and ``below``: ``gamma(y)`` is ``gamma(2 + t) * above / below``, for y from -0.5 to 7.5."""
+    """Return ``t, above, below`` with ``gamma(y) = gamma(2 + t) * above / below``, for y from -0.5 to 7.5."""
     one = like(y, 1)
     near = cmp.where(_is_large(y), one, y)
     t, above = ew.sub(near, like(y, 2)), one
@@ -137,18 +138,18 @@ def _far(y: Node) -> Node:
 
 
 def _stirling(x: Node) -> Node:
-    """What Stirling's formula leaves out of ``gammaln(x)``."""
+    """Return the difference of ``gammaln(x)`` from Stirling's formula."""
     inverse = ew.div(like(x, 1), x)
     return ew.mul(inverse, horner(STIRLING, ew.mul(inverse, inverse)))
 
 
 def _rest(x: Node) -> Node:
-    """The distance from the nearest integer."""
+    """Return the distance of x from the nearest integer."""
     return cmp.where(cmp.less(ew.abs_(x), like(x, 0.5)), x, ew.sub(x, rounding.round_(x)))
 
 
 def _sine(x: Node) -> Node:
-    """``sin(pi x)``, by the distance from the nearest integer."""
+    """Compute ``sin(pi x)`` from the distance to the nearest integer."""
     sine = trans.sin(ew.mul(_rest(x), like(x, math.pi)))
     is_even = cmp.equal(_rest(ew.mul(rounding.round_(x), like(x, 0.5))), like(x, 0))
     return cmp.where(is_even, sine, ew.neg(sine))

@@ -1,4 +1,4 @@
-"""Histograms: how many elements lie in each of a row of bins."""
+"""Histograms: the number of elements in each of consecutive bins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlaot.frontend.trace.tensor import as_tensor
 
 @implements("histogram")
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Any:
-    """Counts and edges; each bin has its lower edge, the last one the upper one too. No bin has nan."""
+    """Return counts and edges. A bin includes its lower edge, and the last bin its upper edge too. nan is in no bin."""
     x = np.ravel(as_tensor(a))
     edges = histogram_bin_edges(a, bins, range)
     low, high = (np.expand_dims(as_tensor(v), 1) for v in (edges[:-1], edges[1:]))
@@ -31,7 +31,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
 
 @implements("histogram_bin_edges")
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    """Edges of bins of one width from the least to the largest element, or of ``range``."""
+    """Return the edges of bins of equal width over ``range``, by default from the smallest to the largest element."""
     if isinstance(bins, str):
         raise MlaotError(f"histogram with bins={bins!r} cannot be traced: how many they are depends on the data")
     if np.ndim(bins):

@@ -1,8 +1,8 @@
-"""``x[...]``, and functional updates of what it names, by NumPy's rules.
+"""Indexing ``x[...]``, and functional updates of the indexed elements, by NumPy's rules.
 
-Slices, integers, ``None`` and ``...`` are views. Integer arrays, traced or constant, gather; a constant boolean mask is
-the integer arrays of its true places. An index that is out of range is refused where it is constant, and by the module
-where it is an input; one that the model computes is clamped.
+Slices, integers, ``None`` and ``...`` are views. Integer arrays, traced or constant, gather. A constant boolean mask is
+converted to the integer arrays of its true positions. An index out of range is an error if it is constant, and an error
+of the call if it is an input of the module. An index that the model computes is clamped.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ NEW, GAP = object(), object()  # a new axis; where an ellipsis was, which parts 
 
 @dataclass
 class Plan:
-    """An index over ``x``: ``view`` after the basic parts; ``arrays`` index its axes ``axes``; what they make goes to
-    axis ``place`` of the result. ``shape`` is the result's for a basic index: axes that integers named are gone."""
+    """An index into ``x``.
+
+    ``view`` is ``x`` after the slices and integers. ``arrays`` index its axes ``axes``, and the axes that result come
+    at axis ``place`` of the result. ``shape`` is the result's shape for an index without arrays, which drops the axes
+    with integers.
+    """
 
     view: Node
     shape: tuple[Dim, ...]
@@ -44,7 +48,7 @@ class Plan:
 
 
 def get(x: Any, index: Any) -> Any:
-    """``x[index]``."""
+    """Return ``x[index]``."""
     if not (is_traced(x) or any_traced(index)):
         return plain(x)[plain(index)]
     return run("x[...]", lambda: _get(as_node(x), index), (), {})
@@ -61,7 +65,7 @@ def _get(x: Node, index: Any) -> Any:
 
 
 def plan_index(x: Node, index: Any) -> Plan:
-    """Work an index out."""
+    """Resolve an index into a plan."""
     parts = _expand(index, x.type)
     starts, sizes, steps = [], [], []
     axis = 0
@@ -107,7 +111,7 @@ def plan_index(x: Node, index: Any) -> Plan:
 
 
 def _expand(index: Any, type_: Any) -> list[Any]:
-    """The parts of an index: one for each axis, ``NEW`` for each new one, ``GAP`` for an ellipsis."""
+    """Return the parts of an index: one for each axis, ``NEW`` for each new axis, ``GAP`` for an ellipsis."""
     parts = [part for one in (index if isinstance(index, tuple) else (index,)) for part in _part(one)]
     taken = sum(1 for p in parts if p is not NEW and p is not Ellipsis)
     if taken > type_.rank:
@@ -120,7 +124,7 @@ def _expand(index: Any, type_: Any) -> list[Any]:
 
 
 def _part(part: Any) -> list[Any]:
-    """One part of an index in its plainest form: NEW, ..., a slice, an int, or an integer array."""
+    """Normalize one part of an index to NEW, ..., a slice, an int, or an integer array."""
     if part is None:
         return [NEW]
     if part is Ellipsis or isinstance(part, slice):
@@ -153,7 +157,7 @@ def _mask(mask: Any) -> Sequence[Any]:
 
 
 def _span(part: slice | int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
-    """Start, number and step of the elements that a slice or an integer names."""
+    """Return the start, count and step of the elements that a slice or an integer selects."""
     if isinstance(part, int):
         if isinstance(extent, int) and not -extent <= part < extent:
             raise MlaotError(f"index {part} is out of bounds for axis {axis} with {extent} elements")
@@ -171,7 +175,7 @@ def _span(part: slice | int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
 
 
 def _named_span(part: slice, extent: Dim) -> tuple[Dim, Dim, int]:
-    """A slice of a named dim, which is taken to be as long as the slice needs: the module checks that when called."""
+    """Return a slice of a named dim. The dim is assumed to be long enough, which the module checks in a call."""
     step = 1 if part.step is None else int(part.step)
     if step == 0:
         raise MlaotError("a slice's step cannot be zero")
@@ -194,7 +198,7 @@ def _named_span(part: slice, extent: Dim) -> tuple[Dim, Dim, int]:
 
 
 def _rows_and_indices(plan: Plan) -> tuple[Node, Node]:
-    """The view with its indexed axes first and merged to one, and one index array into that."""
+    """Return the view with its indexed axes merged to one first axis, and one array of indices into that axis."""
     rest = tuple(i for i in range(len(plan.shape)) if i not in plan.axes)
     extents = [plan.shape[i] for i in plan.axes]
     perm = (*plan.axes, *rest)
@@ -206,7 +210,7 @@ def _rows_and_indices(plan: Plan) -> tuple[Node, Node]:
 
 
 def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> Node:
-    """Row-major positions from an index for each of several axes."""
+    """Return row-major positions from the indices of several axes."""
     if len(arrays) == 1 and (is_traced(arrays[0]) or not isinstance(extents[0], int)):
         return as_node(arrays[0])
     checked = [_check_index(a, n, axis) for a, n, axis in zip(arrays, extents, axes, strict=True)]
@@ -224,10 +228,12 @@ def _flat_index(arrays: list[Any], extents: list[Dim], axes: Sequence[int]) -> N
 
 
 def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = None) -> Any:
-    """``x``, which are indices into an axis of ``size`` elements; ``wraps``: negative ones count from its end.
+    """Return ``x`` as indices into an axis of ``size`` elements.
 
-    Others, but for ``ignored``, are an error: in a plain array an ``IndexError`` at once, in an input of a module a
-    ``ValueError`` of the call. Traced indices that the model computes stay what they are.
+    With ``wraps``, negative indices count from its end.
+
+    Any index out of range except ``ignored`` is an error: an ``IndexError`` for a plain array, and a ``ValueError`` of
+    the call for an input of a module. Indices that the model computes are returned unchanged.
     """
     indices = x
     if is_traced(x):
@@ -244,7 +250,7 @@ def in_range(x: Any, size: Dim, *, wraps: bool = False, ignored: int | None = No
 
 
 def _check_index(index: Any, extent: Dim, axis: int) -> Any:
-    """An index counted from the front and in range."""
+    """Return an index counted from the front; raise an error if it is out of range."""
     if not is_traced(index) and isinstance(extent, int):
         if index.size and (index.min() < -extent or index.max() >= extent):
             worst = index.max() if index.max() >= extent else index.min()
@@ -255,7 +261,7 @@ def _check_index(index: Any, extent: Dim, axis: int) -> Any:
 
 
 def update(x: Any, index: Any, values: Any, mode: str) -> Any:
-    """A copy of ``x`` in which ``x[index]`` is ``values``, or their sum, maximum or minimum with what stood there."""
+    """Return a copy of ``x`` with ``values`` at ``x[index]``, or their sum, maximum or minimum with what is there."""
     if not any_traced(x, values, index):
         return _update_plain(np.array(plain(x)), plain(index), plain(values), mode)
     return run(f"x.at[...].{mode}", lambda: _update(as_node(x), index, values, mode), (), {})
@@ -273,9 +279,9 @@ def _update_plain(x: Any, index: Any, values: Any, mode: str) -> Any:
 
 
 def _update(x: Node, index: Any, values: Any, mode: str) -> Any:
-    """An index of one axis names rows; any other goes through the positions of the elements.
+    """Update by rows if the index is of one axis, and otherwise by positions of elements.
 
-    ``x[index]`` of the array of all positions is where the values go.
+    The positions are ``x[index]`` of an array that holds the position of each element.
     """
     if mode not in ("set", *WRITERS):
         raise MlaotError(f"expected set, add, max or min, got {mode!r}")
@@ -296,7 +302,7 @@ def _update(x: Node, index: Any, values: Any, mode: str) -> Any:
 
 
 def _one_axis(x: Node, index: Any) -> tuple[int, Node] | None:
-    """The axis, and where on it, of an index that takes all other axes whole."""
+    """Return the axis and the indices on it, for an index that selects all of every other axis."""
     parts = _expand(index, x.type)
     if any(part is NEW for part in parts):
         return None
@@ -340,7 +346,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 
 def _along(x: Node, indices: Node, axis: int) -> tuple[Node, Node, int]:
-    """An array and its indices with ``axis`` last and the axes before it alike."""
+    """Return an array and its indices with ``axis`` moved last and the other axes broadcast to each other."""
     at = normal_axis(axis, x.type.rank)
     if indices.type.rank != x.type.rank:
         raise MlaotError(f"{x.type} and its indices {indices.type} must have as many axes")
@@ -359,7 +365,7 @@ def refuse_put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any
 
 
 def put_along(x: Node, indices: Node, values: Any, axis: Any) -> Tensor:
-    """``x`` with ``values`` where ``take_along_axis`` reads."""
+    """Return ``x`` with ``values`` at the elements that ``take_along_axis`` reads."""
     shape = x.type.shape
     if axis is None:
         x, axis = st.reshape(x, shape=(dims_.product(shape),)), 0
@@ -402,18 +408,18 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 def gather(x: Any, indices: Any, lead: int = 0) -> Any:
-    """The rows of ``x`` that ``indices`` name, behind ``lead`` axes that both share.
+    """Return the rows of ``x`` at ``indices``, after ``lead`` axes that both have.
 
-    An index out of range is clamped; one that a caller gives to a module is an error.
+    An index out of range is clamped, but is an error if a caller passes it to a module.
     """
     return compute(ix.gather, x, indices, lead=lead)
 
 
 def scatter(x: Any, indices: Any, updates: Any, lead: int = 0, mode: str = "set") -> Any:
-    """``x`` with the rows that ``indices`` name set to ``updates``, or to the sum, maximum or minimum with them
-    (``mode`` "add", "max", "min"); the last of several wins.
+    """Return ``x`` with the rows at ``indices`` set to ``updates``.
 
-    An update out of range is dropped; an index that a caller gives to a module is an error there.
+    ``mode`` is "set", or "add", "max" or "min" for the sum, maximum or minimum with the row. The last of several
+    updates of a row wins. An update out of range is dropped, but is an error if a caller passes the index to a module.
     """
     if not any_traced(x, indices, updates):
         array = np.asarray(plain(x))
@@ -425,7 +431,7 @@ def scatter(x: Any, indices: Any, updates: Any, lead: int = 0, mode: str = "set"
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any:
-    """A copy of ``arr`` with ``values`` where ``np.take_along_axis`` reads."""
+    """Return a copy of ``arr`` with ``values`` at the elements that ``np.take_along_axis`` reads."""
     if not any_traced(arr, indices, values):
         new = np.array(plain(arr))
         np.put_along_axis(new, plain(indices), plain(values), axis)
@@ -435,9 +441,10 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> Any:
 
 @implements("choose")
 def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
-    """A place beyond the last choice takes the last one, one below zero the first; ``wrap`` counts on from zero.
+    """Select from ``choices`` by index.
 
-    With ``raise`` a place out of range is an error where a caller gives it.
+    An index out of range selects the last or the first choice, or with ``mode`` "wrap" counts modulo the number of
+    choices. With "raise" it is an error if a caller passes it.
     """
     if mode not in ("raise", "clip", "wrap"):
         raise MlaotError(f"choose: expected the mode raise, clip or wrap, got {mode!r}")

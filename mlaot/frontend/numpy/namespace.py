@@ -1,4 +1,4 @@
-"""What a model reaches as an attribute of mlaot: NumPy's functions and constants, and mlaot's own."""
+"""The attributes of mlaot for models: NumPy's functions and constants, and mlaot's own functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAMILIES = (applying, elementwise, histograms, nan_reductions, padding, products
 
 
 def _special(name: str) -> Callable[..., Any]:
-    """A ufunc of ``scipy.special``."""
+    """Return a function that traces a ufunc of ``scipy.special``."""
 
     def function(*args: Any) -> Any:
         import scipy.special
@@ -114,7 +114,10 @@ CONSTANTS: dict[str, Any] = {
 
 
 def _function(name: str, implementation: Implementation) -> Callable[..., Any]:
-    """``np.name``, for which any argument may be traced: NumPy asks some alone, ``np.take`` only the array."""
+    """Return ``np.name`` as a function that accepts any traced argument.
+
+    NumPy itself looks for the protocol in some arguments only: ``np.take`` only in the array.
+    """
     function = getattr(np, name)
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Reductions that leave nan out: the neutral element stands in its place, and numbers are counted."""
+"""Reductions that skip nan: the identity element replaces nan, and the other elements are counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mlaot.ops import reduction as red
 
 
 def _numbers(a: Any, value: float) -> tuple[Node, Node]:
-    """The array with ``value`` for nan, and whether an element is a number."""
+    """Return the array with ``value`` in place of nan, and a mask of the elements that are not nan."""
     x = as_node(a)
     if x.type.dtype.kind != "f":
         return x, like(cast(x, boolean), True)
@@ -89,7 +89,7 @@ def nanvar(
     mean: Any = None,
     correction: float = 0,
 ) -> Any:
-    """nan where no more than ``ddof`` numbers are left."""
+    """Compute the variance of the elements that are not nan; nan if no more than ``ddof`` are left."""
     options: dict[str, Any] = {"ddof": ddof or correction, "keepdims": keepdims, "mean": mean}
     x = as_tensor(a)
     if as_node(a).type.dtype.kind != "f":
@@ -106,13 +106,13 @@ def nanstd(a: Any, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
 
 @implements("nanargmax")
 def nanargmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """0 where all are nan, which NumPy refuses."""
+    """Return the index of the largest element that is not nan; 0 if all are nan, where NumPy raises an error."""
     return argmax(Tensor(_numbers(a, -np.inf)[0]), axis, keepdims=keepdims)
 
 
 @implements("nanargmin")
 def nanargmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """0 where all are nan, which NumPy refuses."""
+    """Return the index of the smallest element that is not nan; 0 if all are nan, where NumPy raises an error."""
     return argmin(Tensor(_numbers(a, np.inf)[0]), axis, keepdims=keepdims)
 
 
@@ -128,7 +128,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
 
 @implements("nanmedian")
 def nanmedian(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """The mean of the one or two numbers in the middle; nan where there is none."""
+    """Compute the median of the elements that are not nan; nan if there are none."""
     x = as_node(a)
     if x.type.dtype.kind != "f":
         return median(a, axis, keepdims=keepdims)
@@ -149,7 +149,10 @@ def nanpercentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", k
 
 @implements("nanquantile")
 def nanquantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """By linear interpolation between the sorted numbers; nan where there is none."""
+    """Compute a quantile by linear interpolation between the sorted elements that are not nan.
+
+    Nan if there are none.
+    """
     x = as_node(a)
     if x.type.dtype.kind != "f" or method != "linear" or not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
         return quantile(a, q, axis, method=method, keepdims=keepdims)
@@ -165,7 +168,7 @@ def nanquantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", kee
 
 
 def _ordered(row: Any) -> tuple[Any, Any]:
-    """The elements of the last axis in order, nan behind all numbers, and how many numbers there are, [.., 1]."""
+    """Sort the elements of the last axis, nan last, and count those that are not nan: [.., 1]."""
     return np.sort(row), np.sum(~np.isnan(row), axis=-1, keepdims=True)
 
 

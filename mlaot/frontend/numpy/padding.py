@@ -16,7 +16,7 @@ from mlaot.ops import structure as st
 
 
 def pad(x: Any, low: Any, high: Any, interior: Any = 0, value: Any = 0) -> Any:
-    """``value`` before (``low``), behind (``high``) and between (``interior``) the elements along each axis."""
+    """Pad each axis with ``value``: ``low`` before, ``high`` after, and ``interior`` between the elements."""
     rank = np.ndim(x)
     attrs = {name: _each(v, rank) for name, v in (("low", low), ("high", high), ("interior", interior))}
     if not any_traced(x, value):
@@ -53,7 +53,7 @@ def np_pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -
 
 
 def _pairs(width: Any, rank: int) -> list[tuple[int, int]]:
-    """An amount before and behind for each axis, as NumPy reads it."""
+    """Return the amounts before and after for each axis, from each form that NumPy accepts."""
     if isinstance(width, dict):
         pairs = [(0, 0)] * rank
         for axis, value in width.items():
@@ -83,7 +83,7 @@ def _strip(x: Any, axis: int, size: int, value: Any) -> Tensor:
 
 
 def _between(x: Any, axis: int, before: Any, behind: Any) -> Any:
-    """The parts joined; a part that is 0 is none."""
+    """Concatenate the parts; a part that is 0 is left out."""
     return concatenate([p for p in (before, x, behind) if isinstance(p, Tensor)], axis)
 
 
@@ -100,7 +100,7 @@ def _edge(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
 
 
 def _mirror(skip: int) -> Any:
-    """Reflection at the border: at the element itself (``skip`` 1) or behind it (0)."""
+    """Return the elements reflected at a border: at the last element (``skip`` 1) or after it (0)."""
 
     def mode(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
         kind = options.get("reflect_type", "even")
@@ -134,7 +134,7 @@ def _wrap(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
 
 
 def _ramp(x: Any, axis: int, low: int, high: int, options: Any) -> Any:
-    """From the end's value to the edge, as ``np.linspace`` rounds it: integers in float64, and downwards."""
+    """Return a ramp from the end's value to the edge, rounded as by ``np.linspace``: integers in float64, and down."""
     before, behind = _pair_values(options.get("end_values", 0), x.ndim)[axis]
     shape = [1] * x.ndim
 

@@ -10,7 +10,7 @@ from mlaot.ops import elementwise as ew
 
 
 def horner(coefficients: Sequence[float], x: Node) -> Node:
-    """A polynomial, the highest power first."""
+    """Evaluate a polynomial by Horner's scheme; ``coefficients`` begin with the highest power."""
     total = like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total = ew.add(ew.mul(total, x), like(x, coefficient))

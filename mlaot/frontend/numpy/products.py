@@ -1,4 +1,4 @@
-"""Products of arrays: ``matmul``, ``einsum`` of any number of operands, and what NumPy builds on them."""
+"""Products of arrays: ``matmul``, ``einsum`` of any number of operands, and functions that NumPy builds on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mlaot.ops import structure as st
 
 @implements("matmul", "linalg.matmul")
 def matmul(a: Any, b: Any) -> Any:
-    """``a @ b``: vectors, matrices, and stacks of matrices whose leading axes broadcast."""
+    """Compute ``a @ b`` of vectors, matrices, or stacks of matrices whose leading axes broadcast."""
     x, y = promote(a, b)
     if not x.type.rank or not y.type.rank:
         raise MlaotError(f"matmul needs arrays, got {x.type} and {y.type}")
@@ -38,7 +38,7 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 def sum_products(terms: Sequence[tuple[str, Node]], out: str) -> Node:
-    """The sum of products of labelled operands over all labels that are not in ``out``, from left to right."""
+    """Multiply labelled operands from left to right, and sum over all labels that are not in ``out``."""
     sizes = _sizes(terms)
     parts = [_drop_ones(labels, node, sizes) for labels, node in terms]
     labels, total = parts[0]
@@ -53,7 +53,7 @@ def sum_products(terms: Sequence[tuple[str, Node]], out: str) -> Node:
 
 
 def _contract(a: Node, b: Node, first: str, second: str, out: str) -> Node:
-    """A contraction; booleans by way of integers."""
+    """Contract two operands; booleans are converted to integers and back."""
     if a.type.dtype is boolean:
         counts = red.contract(cast(a, i64), cast(b, i64), spec=f"{first},{second}->{out}")
         return truth(counts)
@@ -61,7 +61,7 @@ def _contract(a: Node, b: Node, first: str, second: str, out: str) -> Node:
 
 
 def _sizes(terms: Sequence[tuple[str, Node]]) -> dict[str, Dim]:
-    """The size of each label; 1 goes with any."""
+    """Return the size of each label; an axis of size 1 fits any size."""
     sizes: dict[str, Dim] = {}
     for labels, node in terms:
         for label, size in zip(labels, node.type.shape, strict=True):
@@ -79,7 +79,7 @@ def _sizes(terms: Sequence[tuple[str, Node]]) -> dict[str, Dim]:
 
 
 def _drop_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, Node]:
-    """An operand without its axes of size 1 that others have longer, and with the diagonal of a repeated label."""
+    """Drop an operand's axes of size 1 that are longer in others, and take the diagonal of a repeated label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             i = labels.index(label)
@@ -95,7 +95,7 @@ def _drop_ones(labels: str, node: Node, sizes: dict[str, Dim]) -> tuple[str, Nod
 
 
 def _arrange(labels: str, node: Node, out: str, sizes: dict[str, Dim]) -> Node:
-    """Sum what ``out`` lacks, and put the axes in its order."""
+    """Sum over the labels that ``out`` lacks, and transpose the axes to its order."""
     gone = tuple(i for i, c in enumerate(labels) if c not in out)
     if gone:
         node = red.max_(node, axes=gone) if node.type.dtype is boolean else red.sum_(node, axes=gone)
@@ -122,7 +122,7 @@ def einsum(*operands: Any, dtype: Any = None, order: Any = None, casting: Any = 
 
 
 def _spec_of_interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
-    """``einsum(a, [0, 1], b, [1, 2], [0, 2])`` as a text and operands."""
+    """Convert ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` to a specification and operands."""
 
     def text(labels: Any) -> str:
         return "".join("..." if i is Ellipsis else ascii_letters[i] for i in labels)
@@ -133,7 +133,7 @@ def _spec_of_interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 def _labels(spec: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
-    """A label for every axis of each operand and of the result; an ellipsis gets letters of its own."""
+    """Return a label for each axis of each operand and of the result. Axes of an ellipsis get letters of their own."""
     left, arrow, out = spec.partition("->")
     terms = left.split(",")
     if len(terms) != len(nodes):

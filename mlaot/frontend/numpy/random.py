@@ -1,6 +1,6 @@
-"""Random numbers: ``mlaot.random.normal(shape)`` and its like, the same on every machine.
+"""Random numbers, such as ``mlaot.random.normal(shape)``, which are the same on every machine.
 
-The words that they are made of are drawn by ``mlaot.frontend.trace.draws``.
+``mlaot.frontend.trace.draws`` draws the 32-bit words that the numbers are made of.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from mlaot.ops import random as rand
 
 
 def seed(number: int) -> None:
-    """Start from ``number``: in plain NumPy use from now on, in a module from its import on."""
+    """Set the seed: from now on for plain NumPy use, and for a module from its import on."""
     if not 0 <= int(number) < 1 << 64:
         raise MlaotError(f"a seed must be an integer in 0..2**64-1, got {number}")
     state.array = np.array([int(number) & 0xFFFFFFFF, int(number) >> 32, 0], np.uint32)
 
 
 def bits(shape: Any = ()) -> Any:
-    """Random 32-bit words."""
+    """Draw random 32-bit words."""
     return draw_words(a_shape(shape))
 
 
 def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Any:
-    """Numbers in ``[low, high)``: multiples of 2**-24 from one word, or, for f64, of 2**-53 from two."""
+    """Draw numbers uniformly from ``[low, high)``.
+
+    They are made of multiples of 2**-24 from one word, or for f64 of 2**-53 from two words.
+    """
     size, kind = a_shape(shape), dtype_of(dtype)
     if kind.kind != "f":
         raise MlaotError(f"uniform: expected a floating-point dtype, got {kind}; use mlaot.random.integers")
@@ -58,7 +61,7 @@ def _unit64(shape: tuple[Dim, ...]) -> Any:
 
 
 def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Any:
-    """Normally distributed numbers, by the inverse of the distribution function: the same bits on every machine."""
+    """Draw normally distributed numbers by the inverse of the distribution function: the same bits on every machine."""
     size, kind = a_shape(shape), dtype_of(dtype)
     if kind.name == "f64":
         numbers = _quantile(_unit64(size) + 2.0**-54)
@@ -82,7 +85,10 @@ def bernoulli(p: Any = 0.5, shape: Any = None) -> Any:
 
 
 def integers(low: int, high: int, shape: Any = (), dtype: Any = "int64") -> Any:
-    """Integers in ``low..high-1``; a range that is no power of two is even to within 2**-32 of its length."""
+    """Draw integers from ``low..high-1``.
+
+    If the length of the range is no power of two, probabilities are equal to within 2**-32 of the length.
+    """
     if not 0 < high - low <= 1 << 32:
         raise MlaotError(f"integers: expected 0 < high - low <= 2**32, got low={low} and high={high}")
     words = draw_words(a_shape(shape)).astype(np.uint64)
@@ -90,7 +96,7 @@ def integers(low: int, high: int, shape: Any = (), dtype: Any = "int64") -> Any:
 
 
 def dropout(x: Any, rate: float, training: bool | None = None) -> Any:
-    """``x`` with elements set to 0 with probability ``rate`` and the rest scaled up; ``x`` itself unless training."""
+    """Set elements of ``x`` to 0 with probability ``rate`` and scale up the others, in training only."""
     if not 0 <= rate < 1:
         raise MlaotError(f"dropout: expected a rate in [0, 1), got {rate}")
     if rate == 0 or not (is_training() if training is None else training):
@@ -100,14 +106,14 @@ def dropout(x: Any, rate: float, training: bool | None = None) -> Any:
 
 
 def permutation(n: Any) -> Any:
-    """The numbers 0..n-1 in random order (or the rows of an array)."""
+    """Return the numbers 0..n-1, or the rows of an array, in random order."""
     size = n if not (is_traced(n) or isinstance(n, np.ndarray)) else n.shape[0]
     order = np.argsort(draw_words((size,)), kind="stable")
     return order if size is n else NAMESPACE["take"](n, order, axis=0)
 
 
 def choice(a: Any, shape: Any = ()) -> Any:
-    """Elements of ``a`` (or of ``range(a)``), each as likely as the others."""
+    """Draw elements of ``a`` or of ``range(a)``, all with the same probability."""
     size = a if isinstance(a, int) else a.shape[0]
     if not isinstance(size, int):
         raise MlaotError(f"choice from the named dim {size} cannot be traced")

@@ -1,4 +1,4 @@
-"""Sums, extremes, means, searches and scans along axes, as NumPy has them."""
+"""NumPy's sums, extremes, means, searches and scans along axes."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from mlaot.ops import structure as st
 
 
 def kept(node: Node, axes: tuple[int, ...]) -> tuple[Dim, ...]:
-    """The shape that ``keepdims=True`` gives."""
+    """Return the shape of a reduction's result with ``keepdims=True``."""
     return tuple(1 if i in axes else d for i, d in enumerate(node.type.shape))
 
 
 def reduce_over(op: Op, node: Node, axis: Any, keepdims: bool) -> Node:
-    """``op`` over ``axis`` (all where None)."""
+    """Return Reduce by ``op`` over ``axis``, or over all axes if it is None."""
     axes = normal_axes(axis, node.type.rank)
     result = op(node, axes=axes) if axes else node
     return st.reshape(result, shape=kept(node, axes)) if keepdims else result
 
 
 def count(node: Node, axis: Any) -> Dim:
-    """How many elements a reduction over ``axis`` takes together."""
+    """Return the number of elements that a reduction over ``axis`` combines."""
     return dims_.product(tuple(node.type.shape[i] for i in normal_axes(axis, node.type.rank)))
 
 
 def sum_type(dtype: DType, wanted: Any) -> DType:
-    """Small integers are added as 64-bit ones."""
+    """Return the dtype of a sum, which is 64 bits wide for small integers."""
     if wanted is not None:
         return dtype_of(wanted)
     return {"i": i64, "b": i64, "u": u64}.get(dtype.kind, dtype)
@@ -79,7 +79,7 @@ def prod(
 
 
 def _accumulate(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any) -> Tensor:
-    """A sum or a product, which begins at ``initial``."""
+    """Compute a sum or a product that starts from ``initial``."""
     result = reduce_over(op, x, axis, keepdims)
     if initial is None and op is red.sum_ and not normal_axes(axis, x.type.rank):
         initial = 0  # which no sum is without: that of -0 is 0
@@ -96,7 +96,7 @@ JOINS = {
 
 
 def join_initial(op: Op, result: Node, initial: Any) -> Node:
-    """Join a reduction's result and ``initial``; the dtype stays the reduction's, as in NumPy."""
+    """Combine a reduction's result with ``initial``. The dtype remains that of the reduction, as in NumPy."""
     join, logical = JOINS[op]
     first = cast(as_node(initial), result.type.dtype)
     return (logical if result.type.dtype is boolean else join)(*broadcast_together(result, first))
@@ -127,7 +127,7 @@ def _extreme(op: Op, x: Node, axis: Any, keepdims: bool, initial: Any, where: An
 
 
 def _is_empty(x: Node, axis: Any) -> bool:
-    """Whether a reduction over ``axis`` has nothing to choose from."""
+    """Tell whether a reduction over ``axis`` has no elements."""
     return any(x.type.shape[i] == 0 for i in normal_axes(axis, x.type.rank))
 
 
@@ -152,7 +152,7 @@ def any_(a: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True)
 
 
 def _quantified(op: Op, x: Node, axis: Any, keepdims: bool) -> Tensor:
-    """Of no elements all are true, and none is."""
+    """Compute ``all`` or ``any``; without elements they are True and False."""
     if _is_empty(x, axis):
         return Tensor(full(reduced_shape(x, axis, keepdims), op is red.min_, boolean))
     return Tensor(reduce_over(op, x, axis, keepdims))
@@ -164,12 +164,12 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def number(value: Dim, dtype: DType) -> Node:
-    """A size as a number."""
+    """Return a size as a node of ``dtype``; it may be a named dim."""
     return as_node(value, dtype)
 
 
 def chosen(x: Node, where: Any, otherwise: Any) -> Node:
-    """The array with ``otherwise`` in place of what ``where=`` leaves out."""
+    """Return the array with ``otherwise`` in place of the elements that ``where=`` leaves out."""
     if where is True:
         return x
     mask = as_node(np.not_equal(as_tensor(where), 0))
@@ -179,7 +179,7 @@ def chosen(x: Node, where: Any, otherwise: Any) -> Node:
 
 
 def chosen_count(x: Node, axis: Any, dtype: DType, keepdims: bool, where: Any) -> Node:
-    """How many elements a reduction takes together, as numbers: of those that ``where=`` chooses."""
+    """Return the number of elements that a reduction combines, counting only those that ``where=`` selects."""
     if where is True:
         return number(count(x, axis), dtype)
     ones = broadcast_node(as_node(1, dtype), x.type.shape)
@@ -274,7 +274,7 @@ def argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def flat_or(x: Node, axis: Any) -> tuple[Node, int]:
-    """The array and axis to work along: the flat array where ``axis`` is None."""
+    """Return the array and the axis to work along: for ``axis`` None the flattened array."""
     if axis is None:
         return st.reshape(x, shape=(dims_.product(x.type.shape),)), 0
     return x, normal_axis(axis, x.type.rank)

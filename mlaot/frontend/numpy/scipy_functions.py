@@ -1,8 +1,8 @@
-"""SciPy's functions of the numbers of arrays, such as softmax or ``norm.cdf``: traced while a trace is under way.
+"""SciPy's functions that are no ufuncs, such as softmax or ``norm.cdf``, for traced arrays.
 
-The ufuncs of ``scipy.special`` ask traced arrays what to do; these are Python functions that do not. For the time of a
-trace their code is another, so that they are found under whatever name a model has imported them: it hands traced
-arrays to mlaot's functions and everything else to SciPy's own code.
+The ufuncs of ``scipy.special`` dispatch to traced arrays; these Python functions do not. So a trace replaces the code
+of the function objects, which works whatever name a model has imported them under. The replacement calls mlaot's
+functions for traced arrays, and SciPy's own code for everything else.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _ppf(self, q, *args, **options):  # type: ignore[no-untyped-def]
 
 
 def cdist(XA: Any, XB: Any, metric: str = "euclidean") -> Any:
-    """The distance of every row of one array from every row of another; its gradient at 0 is 0."""
+    """Compute the distance of every row of one array from every row of another. The gradient at 0 is 0."""
     if metric not in ("euclidean", "sqeuclidean", "cityblock"):
         raise MlaotError(f"cdist: metric: euclidean, sqeuclidean and cityblock can be traced, got {metric!r}")
     x, y = (as_tensor(v).astype(np.float64) for v in (XA, XB))
@@ -144,7 +144,7 @@ _replaced: dict[FunctionType, CodeType] = {}
 
 
 def _original(name: str) -> Any:
-    """SciPy's function, None where SciPy is not in use."""
+    """Return SciPy's function, or None if SciPy is not imported."""
     module, path = PLACES[name]
     found: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -154,7 +154,7 @@ def _original(name: str) -> Any:
 
 @contextmanager
 def traceable() -> Iterator[None]:
-    """Let these functions take traced arrays, where SciPy is in use and they are what they have been so far."""
+    """In the context, let these functions take traced arrays, if SciPy is imported and they have not been replaced."""
     begun = []
     for name, stand_in in STANDING_IN.items():
         function = _original(name)
@@ -170,7 +170,7 @@ def traceable() -> Iterator[None]:
 
 
 def call(name: str, *args: Any, **options: Any) -> Any:
-    """mlaot's function for traced arrays, SciPy's own code for others."""
+    """Call mlaot's function for traced arrays, and SciPy's own code for others."""
     if any(map(is_traced, (*args, *options.values()))):
         for option in ("return_sign", "out"):
             if option in options:

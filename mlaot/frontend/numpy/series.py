@@ -15,7 +15,7 @@ from mlaot.ops import structure as st
 
 @implements("interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear between the points ``(xp, fp)``, constant beyond; ``xp`` must increase."""
+    """Interpolate linearly between the points ``(xp, fp)``, with constants beyond. ``xp`` must increase."""
     if period is not None:
         raise MlaotError("interp with period= cannot be traced; use np.remainder first")
     at, places, values = (as_tensor(v).astype(np.float64) for v in (x, xp, fp))
@@ -32,7 +32,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 @implements("digitize")
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """For bins that increase."""
+    """Return the index of each element's bin. The bins must increase."""
     if not is_traced(bins) and np.any(np.diff(bins) < 0):
         raise MlaotError("digitize with decreasing bins cannot be traced; reverse them")
     return np.searchsorted(as_tensor(bins), as_tensor(x), side="left" if right else "right")
@@ -53,7 +53,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def _slide(x: Any, y: Any, mode: str) -> Any:
-    """Dot products of ``y`` with the windows of ``x``."""
+    """Return the dot products of ``y`` with the windows of ``x``."""
     n, k = x.shape[0], y.shape[0]
     if isinstance(n, int) and isinstance(k, int) and n < k:
         x, y, n, k = np.flip(y), np.flip(x), k, n
@@ -76,7 +76,10 @@ def _windows(x: Any, size: int) -> Any:
 
 
 def _overlapping(x: Any, y: Any, low: int, high: int) -> Any:
-    """Dot products of the part of ``y`` that lies over ``x``: a zero beside it times an infinity would be nan."""
+    """Return the dot products of the parts of ``y`` that overlap ``x``.
+
+    Padding ``x`` with zeros would not do, as zero times infinity is nan.
+    """
     k = y.shape[0]
     inside = _windows(np.pad(np.ones_like(x, dtype=bool), (low, high)), k)
     products = _windows(np.pad(x, (low, high)), k) * y
@@ -92,7 +95,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 @implements("unwrap")
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
-    """Whole periods are added where neighbors are more than half a period (or ``discont``) apart."""
+    """Add whole periods where neighbours are more than half a period (or ``discont``) apart."""
     x = as_tensor(p)
     step = np.moveaxis(np.diff(x, axis=axis), axis, -1)
     step = step.astype(np.result_type(step, period))
@@ -119,7 +122,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 @implements("gradient")
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Central differences of evenly spaced samples, one-sided at the ends."""
+    """Compute central differences of evenly spaced samples, and one-sided differences at the ends."""
     y = as_tensor(f)
     y = y if y.node.type.dtype.kind == "f" else y.astype(np.float64)
     axes = range(y.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)

@@ -1,4 +1,4 @@
-"""Functions of NumPy that move, join, cut and repeat arrays without computing."""
+"""NumPy's functions that rearrange, join, split and repeat arrays without arithmetic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mlaot.ops import structure as st
 
 
 def a_shape(shape: Any) -> tuple[Dim, ...]:
-    """A shape given as an int, a dim, or a sequence of them."""
+    """Return the shape that an int, a dim, or a sequence of them stands for."""
     parts = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
     dims: list[Dim] = []
     for part in parts:
@@ -56,7 +56,7 @@ def reshape(a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None
 
 
 def complete(x: Node, new: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """``new`` with the size that -1 stands for."""
+    """Return the shape ``new`` with the size that -1 stands for."""
     if new.count(-1) > 1:
         raise MlaotError("reshape: only one size can be -1")
     if -1 not in new:
@@ -69,7 +69,7 @@ def complete(x: Node, new: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def divide_dims(total: Dim, part: Dim) -> Dim | None:
-    """``total / part``, if that has no remainder."""
+    """Return ``total / part``, or None if there is a remainder."""
     if isinstance(part, int):
         if part == 0:
             return None
@@ -129,7 +129,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 
 def _axis_list(axis: Any, rank: int) -> list[int]:
-    """Axes in the order given."""
+    """Return axes as non-negative numbers, in the order given."""
     axes = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list | range) else (axis,))]
     if len(set(axes)) < len(axes):
         raise MlaotError(f"an axis is named twice in {axis}")
@@ -280,7 +280,7 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 @implements("block")
 def block(arrays: Any) -> Any:
-    """Nested lists of blocks, joined along the last axis first."""
+    """Join nested lists of blocks, the innermost lists along the last axis."""
     if not isinstance(arrays, list):
         return as_tensor(arrays)
     depth, inner = 0, arrays
@@ -443,7 +443,7 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 def _triangle(x: Tensor, k: int) -> Node:
-    """Whether an element is on or below diagonal ``k``; a row stands for as many equal ones as it is long."""
+    """Return a mask that is True on and below diagonal ``k``. The mask of a vector is square."""
     shape = x.shape[-2:] if x.ndim > 1 else x.shape * 2
     row, column = (apply(st.iota, shape=shape, axis=i, dtype=i64) for i in range(2))
     return cmp.less_equal(column, ew.add(row, full(shape, k, i64)))
@@ -482,7 +482,7 @@ def _diagonal(a: Any, offset: int, axis1: int, axis2: int) -> Any:
 
 
 def cut(x: Node, axis: int, start: Dim, size: Dim, step: int | None, end: Dim) -> Node:
-    """``size`` elements along an axis."""
+    """Return ``size`` elements along an axis."""
     if step is None:
         raise MlaotError(f"diagonal of {x.type} along named dims cannot be traced; use np.tril and np.triu")
     rank = x.type.rank

@@ -1,4 +1,4 @@
-"""Sorting, and what NumPy builds on it: medians, quantiles, searches."""
+"""Sorting, and NumPy's functions that build on it: medians, quantiles, searches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
 
 @implements("lexsort")
 def lexsort(keys: Any, axis: Any = -1) -> Any:
-    """The order by the last key, where that is equal by the one before it, and so on."""
+    """Return the order by the last key, and among equal elements by the key before it, and so on."""
     order: Any = None
     for key in (as_tensor(k) for k in (keys if isinstance(keys, list | tuple) else as_tensor(keys))):
         if order is None:
@@ -46,7 +46,7 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 
 @implements("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-    """All in order, which a partition may be; only what is taken of it is sorted."""
+    """Sort, which is a valid partition. Only elements that are read later are sorted in the end."""
     _check_places("partition", a, kth, axis)
     return sort(a, axis)
 
@@ -58,7 +58,7 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any 
 
 
 def _check_places(name: str, a: Any, kth: Any, axis: Any) -> None:
-    """Refuse a ``kth`` with a place that is not along ``axis``."""
+    """Raise an error for a ``kth`` that is out of range for ``axis``."""
     x, at = flat_or(as_node(a), axis)
     size, places = x.type.shape[at], np.asarray(kth)
     if places.dtype.kind not in "iu":
@@ -71,7 +71,7 @@ def _check_places(name: str, a: Any, kth: Any, axis: Any) -> None:
 
 @implements("median")
 def median(a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """The mean of the one or two elements in the middle; nan where one of all is nan."""
+    """Compute the median, the mean of the one or two middle elements. It is nan if an element is nan."""
     x = as_node(a)
     if count(x, axis) == 0:
         return Tensor(full(reduced_shape(x, axis, keepdims), np.nan, mean_type(x.type.dtype, None)))
@@ -89,7 +89,10 @@ def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keep
 
 @implements("quantile")
 def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """By linear interpolation between the sorted elements, integers in float64; nan where one of them is nan."""
+    """Compute a quantile by linear interpolation between sorted elements; nan if an element is nan.
+
+    Integers are converted to float64.
+    """
     if method != "linear":
         raise MlaotError(f"quantile with method={method!r} cannot be traced; only 'linear' can")
     if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
@@ -112,7 +115,7 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
 
 
 def between(low: Any, high: Any, share: Any) -> Any:
-    """``low + (high - low) * share``, rounded as NumPy's: from the nearer end."""
+    """Compute ``low + (high - low) * share``, rounded as by NumPy: from the nearer end."""
     step = high - low
     upwards, downwards = low + step * share, high - step * (1 - share)
     if isinstance(share, float):
@@ -121,7 +124,7 @@ def between(low: Any, high: Any, share: Any) -> Any:
 
 
 def row_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
-    """The elements over ``axis`` along a last axis, which takes its place, and how many they are."""
+    """Return the array with the axes ``axis`` merged into a last axis, and the size of that axis."""
     axes, size = normal_axes(axis, x.type.rank), count(x, axis)
     if not isinstance(size, int):
         raise MlaotError(f"{name} of {x.type} over a named dim cannot be traced")
@@ -133,12 +136,12 @@ def row_over(name: str, x: Node, axis: Any) -> tuple[Any, int]:
 
 
 def _sorted(row: Any, first: int, stop: int) -> Any:
-    """The elements that sorting the last axis brings to the places from ``first`` to before ``stop``."""
+    """Return the elements that sorting puts at the places ``first`` to ``stop - 1`` of the last axis."""
     return np.take_along_axis(row, argsort(row)[..., first:stop], -1)
 
 
 def _keep_nan(row: Any, values: Any) -> Any:
-    """``values``, nan where an element of the last axis of ``row`` is."""
+    """Return ``values``, with nan where the last axis of ``row`` has a nan."""
     if as_node(row).type.dtype.kind != "f":
         return values
     largest = np.reshape(np.max(row, axis=-1), (*row.shape[:-1], *[1] * (values.ndim - row.ndim + 1)))
@@ -146,14 +149,14 @@ def _keep_nan(row: Any, values: Any) -> Any:
 
 
 def axes_first(values: Any, shape: tuple[int, ...], x: Node, axis: Any, keepdims: bool) -> Any:
-    """The axes of ``shape``, which come last, as the first ones."""
+    """Move the last axes, those of ``shape``, to the front."""
     result = np.moveaxis(values, range(-len(shape), 0), range(len(shape))) if shape else values
     return np.reshape(result, (*shape, *kept(x, normal_axes(axis, x.type.rank)))) if keepdims else result
 
 
 @implements("searchsorted")
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """How many elements stand before each of ``v``; nan stands behind all numbers."""
+    """Return the number of elements before each element of ``v``; nan is after all numbers."""
     if sorter is not None:
         raise MlaotError("searchsorted with sorter= cannot be traced; use np.take(a, sorter) first")
     x, y = promote(a, v)
@@ -165,7 +168,10 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 
 def top_k(x: Any, k: Dim, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
-    """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices; nan is the largest."""
+    """Return the ``k`` largest (or smallest) elements along ``axis``, sorted, and their indices.
+
+    A nan counts as the largest element.
+    """
     x = as_array(x)
     at = normal_axis(axis, x.ndim)
     size = x.shape[at]

@@ -1,4 +1,4 @@
-"""The ufuncs of ``scipy.special`` over ops: functions of floating-point nodes of one shape."""
+"""The ufuncs of ``scipy.special``, composed of ops: functions of floating-point nodes of one shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlaot.ops.random import WICHURA
 
 
 def zero_times(log: Function) -> Function:
-    """``x * log(y)``, 0 where x is 0 and y is a number."""
+    """Compute ``x * log(y)``, which is 0 where x is 0 and y is not nan."""
 
     def product(x: Node, y: Node) -> Node:
         nothing = bitwise.bitwise_and(cmp.equal(x, like(x, 0)), bitwise.bitwise_not(cmp.isnan(y)))
@@ -28,13 +28,13 @@ def zero_times(log: Function) -> Function:
 
 
 def entr(x: Node) -> Node:
-    """``-x * log(x)``, 0 at 0, -inf below."""
+    """Compute ``-x * log(x)``, which is 0 at 0 and -inf below."""
     below = cmp.where(cmp.less(x, like(x, 0)), like(x, -np.inf), ew.neg(zero_times(ew.log)(x, x)))
     return cmp.where(cmp.equal(x, like(x, 0)), like(x, 0), below)
 
 
 def rel_entr(x: Node, y: Node) -> Node:
-    """``x * log(x / y)`` of positive numbers, 0 for x = 0 and y >= 0, else inf."""
+    """Compute ``x * log(x / y)`` of positive numbers; 0 for x = 0 and y >= 0, and inf for all others."""
     zero = like(x, 0)
     positive = bitwise.bitwise_and(cmp.greater(x, zero), cmp.greater(y, zero))
     value = ew.mul(x, log_ratio(*[cmp.where(positive, v, like(v, 1)) for v in (x, y)]))
@@ -44,7 +44,10 @@ def rel_entr(x: Node, y: Node) -> Node:
 
 
 def log_ratio(x: Node, y: Node) -> Node:
-    """``log(x / y)`` of positive numbers: also where they are close, and where their quotient leaves the range."""
+    """Compute ``log(x / y)`` of positive numbers.
+
+    It is accurate for close numbers, and where the quotient would overflow or underflow.
+    """
     ratio = ew.div(x, y)
     close = bitwise.bitwise_and(cmp.greater(ratio, like(x, 0.5)), cmp.less(ratio, like(x, 2)))
     limits = np.finfo("float32" if x.type.dtype.itemsize < 4 else x.type.dtype.numpy)
@@ -55,7 +58,7 @@ def log_ratio(x: Node, y: Node) -> Node:
 
 
 def kl_div(x: Node, y: Node) -> Node:
-    """``x * log(x / y) - x + y`` of positive numbers, y for x = 0 and y >= 0, else inf."""
+    """Compute ``x * log(x / y) - x + y`` of positive numbers; y for x = 0 and y >= 0, and inf for all others."""
     zero = like(x, 0)
     positive = bitwise.bitwise_and(cmp.greater(x, zero), cmp.greater(y, zero))
     ratio = ew.div(*[cmp.where(positive, v, like(v, 1)) for v in (x, y)])
@@ -70,17 +73,20 @@ def logit(x: Node) -> Node:
 
 
 def log_expit(x: Node) -> Node:
-    """``log(sigmoid(x))``, without underflow."""
+    """Compute ``log(sigmoid(x))`` without underflow."""
     return ew.neg(trans.softplus(ew.neg(x)))
 
 
 def ndtr(x: Node) -> Node:
-    """The distribution function of the normal distribution."""
+    """Compute the distribution function of the normal distribution."""
     return ew.mul(like(x, 0.5), trans.erfc(ew.mul(x, like(x, -(0.5**0.5)))))
 
 
 def ndtri(p: Node) -> Node:
-    """The inverse of ``ndtr``; in the tails, where ``2 p - 1`` loses digits, Wichura's quotients of polynomials."""
+    """Compute the inverse of ``ndtr``.
+
+    In the tails, where ``2 p - 1`` loses digits, it uses the rational functions of Wichura (1988).
+    """
     middle = ew.mul(like(p, 2**0.5), trans.erfinv(ew.sub(ew.mul(p, like(p, 2)), like(p, 1))))
     below = cmp.less(p, like(p, 0.5))
     nearest = cmp.where(below, p, ew.sub(like(p, 1), p))
@@ -93,13 +99,13 @@ def ndtri(p: Node) -> Node:
 
 
 def quotient(part: str, r: Node) -> Node:
-    """One of Wichura's quotients of polynomials."""
+    """Evaluate one of Wichura's rational functions."""
     shift, above, below = WICHURA[part]
     return ew.div(*[horner(coefficients, ew.sub(r, like(r, shift))) for coefficients in (above, below)])
 
 
 def exprel(x: Node) -> Node:
-    """``(exp(x) - 1) / x``, 1 at 0."""
+    """Compute ``(exp(x) - 1) / x``, which is 1 at 0."""
     zero, most = cmp.equal(x, like(x, 0)), cmp.equal(x, like(x, np.inf))
     safe = cmp.where(bitwise.bitwise_or(zero, most), like(x, 1), x)
     return cmp.where(zero, like(x, 1), cmp.where(most, x, ew.div(trans.expm1(safe), safe)))
@@ -117,7 +123,10 @@ def huber(delta: Node, r: Node) -> Node:
 
 
 def pseudo_huber(delta: Node, r: Node) -> Node:
-    """``delta**2 * (sqrt(1 + (r / delta)**2) - 1)``, inf below 0; exact to the last bits for small r."""
+    """Compute ``delta**2 * (sqrt(1 + (r / delta)**2) - 1)``, also accurately for small r.
+
+    Inf for negative delta.
+    """
     nothing = bitwise.bitwise_or(cmp.equal(delta, like(delta, 0)), cmp.equal(r, like(r, 0)))
     ratio = ew.div(cmp.where(nothing, like(r, 1), r), cmp.where(nothing, like(r, 1), delta))
     growth = trans.expm1(ew.mul(like(r, 0.5), trans.log1p(ew.pow_(ratio, exponent=2.0))))

@@ -34,15 +34,16 @@ def tree_ensemble(
     aggregate: str = "sum",
     base: Any = 0.0,
 ) -> Any:
-    """The leaves that rows ``x`` [.., features] reach in decision trees, aggregated over the trees, plus ``base``.
+    """Return the sum of ``base`` and the aggregated leaves that rows ``x`` [.., features] reach in decision trees.
 
-    Node i asks whether ``x[.., feature[i]]`` ``mode[i]`` ``threshold[i]`` and goes on to ``true[i]`` or ``false[i]``;
-    nan asks nothing and goes where ``nan_is_true[i]`` says. These, and ``roots``, are numbers of nodes, or ``~leaf``
-    for a row of ``leaves``: [leaves] gives a result [..], [leaves, targets] one [.., targets]. One ``mode`` of
-    ``<= < >= > == !=`` and one ``nan_is_true`` may serve all nodes.
+    Node i compares ``x[.., feature[i]]`` with ``threshold[i]`` by ``mode[i]``, and goes on to ``true[i]`` or
+    ``false[i]``. A nan is not compared, and goes on to ``true[i]`` if ``nan_is_true[i]``. ``true``, ``false`` and
+    ``roots`` hold numbers of nodes, or ``~leaf`` for a row of ``leaves``. Leaves [leaves] give a result [..], and
+    leaves [leaves, targets] a result [.., targets]. ``mode`` is one of ``<= < >= > == !=``. One ``mode`` and one
+    ``nan_is_true`` may serve all nodes.
 
-    Decisions are exact: a threshold is a float64 that float32 features are compared with as real numbers. ``aggregate``
-    is ``sum``, ``mean``, ``min`` or ``max``. The gradient is zero.
+    Comparisons are exact: a float32 feature and a float64 threshold are compared as real numbers. ``aggregate`` is
+    ``sum``, ``mean``, ``min`` or ``max``. The gradient is zero.
     """
     if aggregate not in AGGREGATES:
         raise MlaotError(f"tree_ensemble: aggregate must be one of {', '.join(AGGREGATES)}, got {aggregate!r}")
@@ -88,7 +89,7 @@ def _width(x: Any) -> int:
 
 
 def _features(x: Any, asked: Array) -> Any:
-    """``x`` as float32 or float64, and a further feature for each equality that is asked for: 1, 0 or nan."""
+    """Return ``x`` as float32 or float64, with a further feature (1, 0 or nan) for each test of equality."""
     if any_traced(x):
         node = as_node(x)
         x = Tensor(cast(node, f32 if node.type.dtype.name in ("f16", "bf16", "f32") else f64))
@@ -104,7 +105,7 @@ def _features(x: Any, asked: Array) -> Any:
 
 
 def _exact(values: Array, dtype: Any) -> Array:
-    """``values`` in ``dtype``, nan where that has no such number."""
+    """Return ``values`` in ``dtype``, with nan for numbers that the dtype cannot hold exactly."""
     with np.errstate(over="ignore"):
         rounded = values.astype(dtype)
     return np.where(rounded == values, rounded, np.asarray(np.nan, dtype))
@@ -113,7 +114,10 @@ def _exact(values: Array, dtype: Any) -> Array:
 def _normal(
     feature: Array, threshold: Array, true: Array, false: Array, missing: Array, modes: Array, roots: Any, leaves: Any
 ) -> Forest:
-    """Every question as one of ``<=``: ``x < t`` asks for the next smaller number, the others swap the children."""
+    """Rewrite every comparison as ``<=``.
+
+    ``x < t`` compares with the next smaller number, and the opposite comparisons swap the children.
+    """
     below = np.isin(modes, ("<", ">="))
     never = below & (threshold == -np.inf)  # no number is less: all are at most inf, and the children swap
     swapped = np.isin(modes, (">", ">=")) ^ never

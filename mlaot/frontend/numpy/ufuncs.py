@@ -1,10 +1,11 @@
 """Trace NumPy's and SciPy's ufuncs: ``UFUNCS`` maps the name of each to a function of nodes, composed of ops.
 
 ``np.exp(x)`` of a traced ``x`` calls ``protocols.call_ufunc``, which finds ``trace_ufunc`` in the tables that the last
-lines fill. That asks the ufunc itself in which dtypes it computes (``resolve_dtypes``), then calls the function with
-nodes of these dtypes and of one shape, and casts the results. So a function casts and broadcasts nothing. To add a
-ufunc, add a line; a name must be that of NumPy or of ``scipy.special`` (``special.py`` has these), which answers are
-compared with, special values and dtypes included (``tests/frontend/test_one_op.py``).
+lines of this file fill. ``trace_ufunc`` asks the ufunc itself for the dtypes in which it computes (``resolve_dtypes``).
+Then it calls the function with nodes of these dtypes and of one shape, and casts the results. So a function need not
+cast or broadcast anything. To add a ufunc, add a line with its name in NumPy or ``scipy.special`` (``special.py`` has
+the functions of the latter). ``tests/frontend/test_one_op.py`` compares the answers with the original, special values
+and dtypes included.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Function = Callable[..., Any]
 
 
 def for_bool(op: Op, bool_op: Op | None) -> Function:
-    """Compute ``op``, but ``bool_op`` of booleans (None: the argument itself)."""
+    """Return a function that computes ``op``, but ``bool_op`` of booleans, or for None returns booleans unchanged."""
 
     def choose(*args: Node) -> Node:
         if args[0].type.dtype is not boolean:
@@ -57,7 +58,7 @@ def identity(x: Node) -> Node:
 
 
 def for_floats(op: Op) -> Function:
-    """Compute ``op`` of floats; integers and booleans stay as they are."""
+    """Return a function that computes ``op`` of floats, and returns integers and booleans unchanged."""
     return lambda x: op(x) if x.type.dtype.kind == "f" else x
 
 
@@ -67,12 +68,12 @@ def truth(x: Node) -> Node:
 
 
 def logical(op: Op) -> Function:
-    """Compute ``op`` of truth values."""
+    """Return a function that computes ``op`` of truth values."""
     return lambda *args: op(*map(truth, args))
 
 
 def float_predicate(op: Op, otherwise: bool) -> Function:
-    """Ask ``op`` of floats; of all other dtypes the answer is ``otherwise`` everywhere."""
+    """Return a function that computes the predicate ``op`` of floats, and is ``otherwise`` for all other dtypes."""
 
     def test(x: Node) -> Node:
         if x.type.dtype.kind == "f":
@@ -83,7 +84,7 @@ def float_predicate(op: Op, otherwise: bool) -> Function:
 
 
 def ordered(op: Op) -> Function:
-    """Compare by order; false comes before true."""
+    """Return a function that compares by order; false comes before true."""
 
     def compare(*args: Node) -> Node:
         if args[0].type.dtype is boolean:
@@ -94,7 +95,7 @@ def ordered(op: Op) -> Function:
 
 
 def power(x: Node, y: Node) -> Node:
-    """Return ``x ** y``; a constant exponent becomes an attribute, as kernels multiply for small integers."""
+    """Return ``x ** y``. A constant exponent becomes an attribute, so that kernels multiply for small integers."""
     exponent = constant(y)
     if exponent is not None and x.type.dtype.kind == "f":
         return ew.pow_(x, exponent=float(exponent))
@@ -104,7 +105,7 @@ def power(x: Node, y: Node) -> Node:
 
 
 def constant(x: Node) -> Any:
-    """Return the number that every element of ``x`` is, if ``x`` is a constant of rank 0 that was broadcast."""
+    """Return the number in ``x`` if it is a broadcast constant of rank 0, and otherwise None."""
     while x.op.name in ("broadcast", "cast", "reshape"):
         x = x.arg(0)
     if x.op.name == "const" and x.type.shape == ():
@@ -121,7 +122,7 @@ def scale_by(factor: float) -> Function:
 
 
 def reciprocal(x: Node) -> Node:
-    """Return ``1 / x``; of integers, as NumPy does, the integer part: 1 and -1 stay, all others give 0."""
+    """Return ``1 / x``. For integers it is the integer part, as in NumPy: 1 and -1 stay, and all others give 0."""
     if x.type.dtype.kind == "f":
         return ew.div(like(x, 1), x)
     unit = cmp.equal(ew.abs_(x), like(x, 1))
@@ -129,7 +130,7 @@ def reciprocal(x: Node) -> Node:
 
 
 def cbrt(x: Node) -> Node:
-    """Return the real cube root: a power, and one step of Newton's method for the last bits."""
+    """Return the real cube root, computed as a power and one step of Newton's method for the last bits."""
     size = ew.abs_(x)
     root = ew.pow_(size, exponent=1 / 3)
     better = ew.sub(root, ew.div(ew.sub(root, ew.div(size, ew.mul(root, root))), like(x, 3)))
@@ -138,7 +139,7 @@ def cbrt(x: Node) -> Node:
 
 
 def logaddexp(exp: Op, log1p: Function) -> Function:
-    """Compute ``log(exp(a) + exp(b))`` in the base of ``exp`` and ``log1p``, without overflow."""
+    """Return a function that computes ``log(exp(a) + exp(b))`` without overflow, in the base of ``exp``."""
 
     def compute(a: Node, b: Node) -> Node:
         largest, distance = ew.maximum(a, b), ew.neg(ew.abs_(ew.sub(a, b)))
@@ -160,7 +161,7 @@ def heaviside(x: Node, at_zero: Node) -> Node:
 
 
 def ignoring_nan(op: Op, bool_op: Op) -> Function:
-    """Compute ``fmax`` or ``fmin``: nan only where both arguments are."""
+    """Return a function that computes ``fmax`` or ``fmin``, which is nan only where both arguments are nan."""
     best_of = for_bool(op, bool_op)
 
     def choose(a: Node, b: Node) -> Node:
@@ -189,8 +190,8 @@ BINARY = {f64: (52, -1022, 1023, i64), f32: (23, -126, 127, i32)}
 def ldexp(x: Node, exponent: Node) -> Node:
     """Return ``x * 2**exponent``, rounded once.
 
-    ``2**exponent`` need not be a normal number where the product is one. Where the exponent is too far, two steps first
-    multiply by a power of two that is not; only the last product can be inexact.
+    The product may be a normal number although ``2**exponent`` is not. For such exponents two steps first multiply by
+    another power of two. Only the last product can be inexact.
     """
     if x.type.dtype not in BINARY:
         return cast(ldexp(cast(x, f32), exponent), x.type.dtype)
@@ -206,14 +207,14 @@ def ldexp(x: Node, exponent: Node) -> Node:
 
 
 def power_of_two(exponent: Node, dtype: DType) -> Node:
-    """Return ``2**exponent``, made of its bits, for exponents of normal numbers."""
+    """Return ``2**exponent``, composed of its bits, for exponents of normal numbers."""
     digits, _, largest, bits = BINARY[dtype]
     biased = cast(ew.add(exponent, like(exponent, largest)), bits)
     return bitwise.bitcast(bitwise.left_shift(biased, like(biased, digits)), dtype=dtype)
 
 
 def frexp(x: Node) -> tuple[Node, Node]:
-    """Return the fraction, from 0.5 to below 1, and the exponent; of 0, infinity and nan themselves and 0."""
+    """Return the fraction, from 0.5 to below 1, and the exponent. For 0, infinity and nan they are x itself and 0."""
     if x.type.dtype not in BINARY:
         fraction, exponent = frexp(cast(x, f32))
         return cast(fraction, x.type.dtype), exponent
@@ -353,9 +354,9 @@ def trace_ufunc(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def resolve_dtypes(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType], list[DType]]:
-    """Return the dtypes in which ``ufunc`` computes ``args`` and those of its results, as NumPy resolves them.
+    """Return the dtypes in which ``ufunc`` computes ``args``, and the dtypes of its results, as NumPy resolves them.
 
-    NumPy has no bfloat16: float16 stands for it where it is the common dtype of the arguments.
+    NumPy has no bfloat16. If it is the common dtype of the arguments, float16 takes its place here.
     """
     if len(args) != ufunc.nin:
         raise MlaotError(f"{ufunc.__name__} takes {ufunc.nin} arrays, got {len(args)}")
@@ -380,7 +381,7 @@ def resolve_dtypes(ufunc: np.ufunc, args: tuple[Any, ...]) -> tuple[list[DType],
 
 
 def _from_numpy(dtype: Any, is_bf16: bool) -> DType:
-    """Return mlaot's dtype; one that it lacks is computed in float64."""
+    """Return mlaot's dtype, which is f64 for a dtype that mlaot lacks."""
     if is_bf16 and dtype == np.float16:
         return bf16
     return BY_NUMPY.get(str(dtype), f64)
@@ -402,7 +403,7 @@ def _accumulation(name: str) -> Function:
 
 
 def accumulated(ufunc: np.ufunc) -> Function:
-    """Implement ``ufunc.accumulate``: the ufunc of what came so far and each element."""
+    """Implement ``ufunc.accumulate``: apply the ufunc to the result so far and each element."""
 
     def accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
         v = Tensor(as_node(x))
@@ -422,7 +423,7 @@ def accumulated(ufunc: np.ufunc) -> Function:
 
 
 def outer(ufunc: np.ufunc) -> Function:
-    """Implement ``ufunc.outer``: the ufunc of every pair of elements."""
+    """Implement ``ufunc.outer``: apply the ufunc to every pair of elements."""
 
     def every_pair(a: Any, b: Any) -> Any:
         x, y = Tensor(as_node(a)), Tensor(as_node(b))

@@ -16,13 +16,16 @@ from mlaot.ops import structure as st
 
 
 def window(x: Any, axes: Any, sizes: Any, strides: Any = 1, dilations: Any = 1) -> Any:
-    """Sliding windows of ``x`` along ``axes``: their positions take the axes' places, their elements come last."""
+    """Return the sliding windows of ``x`` along ``axes``.
+
+    Their positions replace these axes; their elements are last axes.
+    """
     names, attrs = _window_attrs(np.ndim(x), axes, sizes, strides, dilations)
     return compute(st.window, x, axes=names, **attrs)
 
 
 def fold(y: Any, axes: Any, sizes: Any, strides: Any = 1, dilations: Any = 1, *, shape: Any) -> Any:
-    """The transpose of ``window``: every element of every window added to its place in an array of ``shape``."""
+    """Add every element of every window to its place in an array of ``shape``: the transpose of ``window``."""
     size = a_shape(shape)
     names, attrs = _window_attrs(len(size), axes, sizes, strides, dilations)
     return compute(st.fold, y, axes=names, **attrs, shape=size)

@@ -1,1 +1,1 @@
-"""Models of scalars: micrograd's ``Value``, networks of them, and how their graphs become IR."""
+"""Models of scalars: micrograd's ``Value``, networks of values, and the translation of their graphs to IR."""

@@ -26,9 +26,9 @@ def _unary(op: str) -> Callable[[Any], Any]:
 
 
 class EagerTensor:
-    """Flat ``values`` of a ``shape``, the ``gradient`` that ``backward`` leaves, and the ``op`` and ``children``.
+    """Flat ``values`` of a ``shape``, the ``gradient`` that ``backward`` sets, and the ``op`` and its ``children``.
 
-    Without values it is filled with zeros; an array of float32 is kept as it is, not copied.
+    Without values it is filled with zeros. An array of float32 is not copied.
     """
 
     dtype: ClassVar[type[np.floating[Any]]] = np.float32
@@ -65,7 +65,7 @@ class EagerTensor:
 
     @property
     def array(self) -> Array:
-        """Return the values as NumPy has them: axes in reverse."""
+        """Return the values as a NumPy array, with the axes in reverse order."""
         return self.values.reshape(self.shape[::-1])
 
     add, sub, mul, div = map(_binary, ("+", "-", "*", "/"))
@@ -73,7 +73,7 @@ class EagerTensor:
     neg, exp, tanh = map(_unary, ("neg", "exp", "tanh"))
 
     def sum(self, dimension: int, keep_dims: bool = False) -> Self:
-        """Sum over one dimension, which is then gone, or 1 with ``keep_dims``."""
+        """Sum over one dimension. The dimension is dropped, or with ``keep_dims`` has the size 1."""
         if not 0 <= dimension < len(self.shape):
             raise MlaotError(f"sum: there is no dimension {dimension} in a tensor of shape {list(self.shape)}")
         kept = (1,) if keep_dims else ()
@@ -115,7 +115,7 @@ class EagerTensor:
         return trace, ids
 
     def backward(self) -> None:
-        """Set this gradient to ones, and add to that of every tensor below the derivative of the sum of the values."""
+        """Set this gradient to ones, and add to each gradient below the derivative of the sum of the values."""
         trace, ids = self.trace()
         gradients = trace.backward(ids[self])
         for tensor, node in ids.items():
@@ -144,7 +144,7 @@ class EagerTensor:
         seed: int | None = None,
         generator: Iterable[float] | None = None,
     ) -> Self:
-        """Draw numbers out of ``generator``, or of ``get_random(min, max, seed)``."""
+        """Draw numbers from ``generator``, by default from ``get_random(min, max, seed)``."""
         numbers = get_random(min, max, seed) if generator is None else generator
         return cls._of(np.array(list(islice(numbers, math.prod(shape))), cls.dtype), shape)
 
@@ -159,7 +159,7 @@ def _shaped(tape: Tape, node: int, shape: tuple[int, ...]) -> int:
 
 
 class EagerValue(EagerTensor):
-    """One number in double precision; numbers of Python may stand for values."""
+    """One number in double precision. Arguments may also be numbers of Python."""
 
     dtype = np.float64
 
@@ -183,24 +183,24 @@ class EagerValue(EagerTensor):
 
 
 def as_values(numbers: Iterable[float]) -> list[EagerValue]:
-    """Make values of numbers."""
+    """Convert numbers to values."""
     return [EagerValue(number) for number in numbers]
 
 
 def get_flat_index(indices: Sequence[int], shape: Sequence[int]) -> int:
-    """Return where in the flat values the element at ``indices`` is."""
+    """Return the position in the flat values of the element at ``indices``."""
     if len(indices) != len(shape):
         raise MlaotError(f"expected an index for each of {len(shape)} dimensions, got {len(indices)}")
     return int(np.ravel_multi_index(tuple(indices), tuple(shape), order="F"))
 
 
 def get_dimensional_indices(index: int, shape: Sequence[int]) -> list[int]:
-    """Return the indices of the element that is at ``index`` of the flat values."""
+    """Return the indices of the element at position ``index`` of the flat values."""
     return [int(i) for i in np.unravel_index(index, tuple(shape), order="F")]
 
 
 def get_random(min: float = 0, max: float = 1, seed: int | None = None) -> Iterator[float]:
-    """Yield numbers between ``min`` and ``max`` without end, the same for the same seed on every machine."""
+    """Yield an endless sequence of numbers between ``min`` and ``max``: the same for a seed on every machine."""
     state = (random.randrange(MODULUS) if seed is None else seed) % MODULUS or 1
     scale = (max - min) / MODULUS
     while True:
@@ -209,5 +209,5 @@ def get_random(min: float = 0, max: float = 1, seed: int | None = None) -> Itera
 
 
 def round_to_multiple(number: float, multiple: float) -> float:
-    """Return the multiple nearest to ``number``; half way, the one above."""
+    """Return the multiple nearest to ``number``; of two equally near, the larger one."""
     return math.floor(number / multiple + 0.5) * multiple

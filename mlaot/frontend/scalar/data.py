@@ -25,7 +25,7 @@ class Image(NamedTuple):
 
 
 class Images:
-    """Iterator over the images of a pair of idx files, gzipped or not; both are open until the last one was read."""
+    """Iterator over the images of a pair of idx files, gzipped or not. Both stay open until the last image was read."""
 
     def __init__(self, path_images: str | PathLike[str], path_labels: str | PathLike[str]) -> None:
         self._read = 0
@@ -36,7 +36,7 @@ class Images:
             self._opened = opened.pop_all()
 
     def num_left(self) -> int:
-        """Return how many images are still to be read."""
+        """Return the number of images that are still to be read."""
         return self.num_images - self._read
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The scalar front door: graphs of ``Value``s, mlaot's own or those of the micrograd package, become IR.
+"""The scalar front end: graphs of ``Value``s, of mlaot or of the micrograd package, become IR.
 
-A value is told by what it is: a leaf that was named as an input is an item of that input, a leaf that belongs to the
-parameters is an item of the flat parameter vector, any other leaf is a constant. Nothing is known of neurons or layers.
+A leaf that is declared as part of an input is an element of that input, and a leaf that is a parameter is an element of
+the flat parameter vector. Any other leaf is a constant. The front end does not know neurons or layers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Values = Sequence[Any]
 
 @dataclass(frozen=True)
 class Bytes:
-    """Inputs that the module takes as unsigned bytes and divides by ``scale``: pixels, as a list or as rows."""
+    """Inputs such as pixels, a list or rows, which the module takes as unsigned bytes and divides by ``scale``."""
 
     values: Values
     scale: float = 255.0
@@ -56,14 +56,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Inputs of which most are zero, a list of values or ``Bytes``: products pass over the zeros."""
+    """Inputs that are mostly zero, a list of values or ``Bytes``. Products skip the zeros."""
 
     values: Values | Bytes
 
 
 @dataclass(frozen=True)
 class Label:
-    """Inputs that hold a class label one-hot; the module takes the label itself, an integer."""
+    """Inputs that hold a class label as one-hot values. The module takes the label itself, an integer."""
 
     values: Values
 
@@ -83,15 +83,17 @@ def declare(
 ) -> Declaration:
     """Declare a model from a graph of ``Value``s, of ``mlaot.micrograd`` or of the micrograd package.
 
-    ``outputs``: a value, a (nested) list of them, or a dict of names to either. ``inputs``: name -> the leaves to be
-    set at run time, in order and shape (a value or a nested list; ``Bytes(values)`` for pixels, ``Sparse(values)`` for
-    what is mostly zero, ``Label(values)`` for a one-hot label; an ``Index``, a nested list of them, or a ``Length``); a
-    model without inputs has no batch. ``parameters``: a network, or a dict of names to values and nested lists of them,
-    which come out by these names, in these orders and shapes; of a list they are one vector, ``p``. With a ``loss`` the
-    module trains by ``optimizer``, one of ``mlaot.optim``, or else by stochastic gradient descent with
-    ``learning_rate`` as its step; without one the parameters are frozen into it.
+    ``outputs`` is a value, a nested list of values, or a dict of names to either. ``inputs`` is a dict of names to the
+    leaves that are set at run time, in order and shape: a value or a nested list of values. ``Bytes(values)`` stands
+    for pixels, ``Sparse(values)`` for inputs that are mostly zero, and ``Label(values)`` for a one-hot label. An input
+    may also be an ``Index``, a nested list of ``Index``, or a ``Length``. A model without inputs has no batch.
 
-    Raises ``MlaotError`` for arguments of other types. A build warns where a leaf was probably forgotten.
+    ``parameters`` is a network, or a dict of names to values and nested lists of values. The module has arrays of these
+    names and shapes, with the elements in this order. The values of a plain list are one vector ``p``. With a ``loss``
+    the module trains by ``optimizer``, one of ``mlaot.optim``. The default is stochastic gradient descent with the step
+    ``learning_rate``. Without a loss the parameters are constants of the module.
+
+    Arguments of other types raise ``MlaotError``. A build warns of a leaf that was probably forgotten.
     """
     model = _Model(outputs, inputs, parameters, loss, dtype, learning_rate, optimizer)
     return _declaration(model, calling_line())
@@ -126,13 +128,13 @@ class _Model:
 
 
 def values_of(outputs: Any) -> list[Any]:
-    """Return the values of outputs: of one, of nested lists, of a dict of these."""
+    """Return the values of outputs, which are a value, nested lists, or a dict of these."""
     each = outputs.values() if isinstance(outputs, Mapping) else [outputs]
     return [value for output in each for value in np.asarray(output, object).flat]
 
 
 def _check(model: _Model) -> None:
-    """Refuse arguments of wrong types, by the names that the user knows."""
+    """Raise ``MlaotError`` for an argument of a wrong type, with the name that the user knows."""
     if not isinstance(model.inputs, Mapping):
         raise MlaotError(
             f"inputs: expected a dict of names to Values, got {kind_of(model.inputs)}; write inputs={{'x': ..}}"
@@ -162,7 +164,7 @@ def _check(model: _Model) -> None:
 
 
 def _shape(what: str, thing: Any, check: Callable[[str, Any], None]) -> tuple[int, ...]:
-    """Return the shape of a nested list whose leaves pass ``check``; refuse an empty list and one of unequal parts."""
+    """Return the shape of a nested list whose leaves pass ``check``. An empty or ragged list raises ``MlaotError``."""
     if not isinstance(thing, list | tuple):
         check(what, thing)
         return ()
@@ -184,7 +186,10 @@ def _check_value(what: str, value: Any, expected: str = "a Value") -> None:
 
 
 def declare_graph(outputs: Any) -> Declaration:
-    """Declare a bare graph: its leaves labelled ``'input'``, in order of their use, are the vector x."""
+    """Declare a graph without declared inputs.
+
+    Its leaves labelled ``'input'``, in order of their use, are the vector x.
+    """
     leaves = [v for v in topological(values_of(outputs)) if not v._prev and v._op == "input"]
     if not leaves:
         raise MlaotError(
@@ -195,7 +200,7 @@ def declare_graph(outputs: Any) -> Declaration:
 
 
 def declare_module(net: Any) -> Declaration:
-    """Declare a network object: its input vector goes in, its outputs come out, its parameters are frozen."""
+    """Declare a network object: a module from its input vector to its outputs, with its parameters as constants."""
     try:
         inspect.getattr_static(net, "layers")
         width = len(net.layers[0].neurons[0].w)
@@ -210,7 +215,10 @@ def declare_module(net: Any) -> Declaration:
 
 
 def trace(model: _Model, place: str) -> Traced:
-    """Trace the graph of one example, declared at ``place``; raise ``MlaotError`` for what cannot be compiled."""
+    """Trace the graph of one example, declared at ``place``.
+
+    Raise ``MlaotError`` for a graph that cannot be compiled.
+    """
     kind = BY_NUMPY[model.dtype]
     graph = Graph("model")
     nodes: dict[int, Node] = {}
@@ -248,7 +256,7 @@ def _warn(
     trained: list[Any],
     named: Mapping[str, Ids],
 ) -> None:
-    """Warn of what was probably not meant; ``order`` is the whole graph."""
+    """Warn of probable mistakes in a declaration; ``order`` is the whole graph."""
     lost.refuse_computed(order, inputs)
     lost.warn_of_constants(order, inputs, trained, trains=model.loss is not None)
     lost.warn_of_reads(inputs, trained, named, {id(value) for value in (*model.roots, model.loss)})
@@ -279,7 +287,7 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
 
 
 def _source(graph: Graph, name: str, declared: Input, kind: DType) -> tuple[Node, list[Any]]:
-    """Make the argument of the module, and return what the leaves are the elements of, and the leaves."""
+    """Make an argument of the module. Return the array whose elements the leaves are, and the leaves."""
     if isinstance(declared, Length):
         number = index(graph.input(name, Type(i64)), size=declared.bound + 1, wraps=False, ignored=None)
         return ew.cast(number, dtype=kind), [declared]
@@ -303,12 +311,12 @@ def _source(graph: Graph, name: str, declared: Input, kind: DType) -> tuple[Node
 
 
 def _leaves(values: Any) -> list[Any]:
-    """Return the elements of a nested list, those of its last axis next to each other."""
+    """Return the elements of a nested list in row-major order."""
     return [leaf for part in values for leaf in _leaves(part)] if isinstance(values, list | tuple) else [values]
 
 
 def _indices(name: str, leaves: Sequence[Any]) -> list[Index]:
-    """Return the indices that an input consists of, if it does."""
+    """Return the ``Index`` objects of an input, if it consists of such."""
     indices = [leaf for leaf in leaves if isinstance(leaf, Index)]
     if indices and len(indices) < len(leaves):
         raise MlaotError(f"input {name!r}: expected Values, or an Index for each place, got both")
@@ -318,7 +326,10 @@ def _indices(name: str, leaves: Sequence[Any]) -> list[Index]:
 
 
 def topological(roots: Sequence[Any]) -> list[Any]:
-    """Return the values reachable from ``roots``, arguments first; of equal ones the representatives."""
+    """Return the values reachable from ``roots``, arguments first.
+
+    A representative stands for all values equal to it.
+    """
     for root in roots:
         if not is_value(root):
             raise MlaotError(f"expected a Value, got {kind_of(root)}")

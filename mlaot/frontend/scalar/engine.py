@@ -1,13 +1,13 @@
-"""Scalars that remember how they were computed, and their derivatives: micrograd's ``Value``, eagerly.
+"""Scalars that record how they were computed, and their derivatives: micrograd's ``Value``, evaluated eagerly.
 
-The API is that of Andrej Karpathy's micrograd (https://github.com/karpathy/micrograd, MIT); ``exp``, ``log``, ``Max``,
-``Dot``, ``topo`` and the in-place ``forward`` carry the names of Max Bernstein's fork (tekknolagi/micrograd). A program
-written for either runs here unchanged, and the same graph, read through ``_prev``, ``_op`` and ``data``, is what
-mlaot compiles.
+The API is that of Andrej Karpathy's micrograd (https://github.com/karpathy/micrograd, MIT). ``exp``, ``log``, ``Max``,
+``Dot``, ``topo`` and the in-place ``forward`` have the names of Max Bernstein's fork (tekknolagi/micrograd). A program
+written for either runs here unchanged. mlaot compiles the same graph, which it reads through ``_prev``, ``_op`` and
+``data``.
 
-A node holds no closure. What an op computes and how its gradient flows is one ``Rule``, found by the node's ``_op``.
-Derived operators expand as micrograd's do, so graphs have the same nodes: ``-a`` is ``a * -1``, ``a - b`` is
-``a + (-b)``, ``a / b`` is ``a * b**-1``.
+A node holds no closure. The value and the gradient of an op are one ``Rule``, which the node's ``_op`` identifies.
+Derived operators expand as in micrograd, so that graphs have the same nodes: ``-a`` is ``a * -1``, ``a - b`` is ``a +
+(-b)``, ``a / b`` is ``a * b**-1``.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def _comparison(op: str) -> Callable[[Value, Value | Number], Value]:
 
 
 class Value:
-    """A number ``data``, the gradient ``grad`` that ``backward`` leaves in it, and the op and arguments it came from.
+    """A number ``data``, the gradient ``grad`` that ``backward`` adds to, and the op and arguments that computed it.
 
-    ``_prev`` is the ordered tuple of arguments, duplicates kept (``x * x`` has ``(x, x)``); ``_op`` names the op:
-    ``'+' '*' '**k' 'ReLU' 'max' 'min' 'dot' 'array' 'where'``, a comparison, a name of ``FUNCTIONS``, and
-    ``'max of data'`` where a build met numbers that the program had read (reads.py). A node without arguments is a
-    leaf; its ``_op`` is ``''`` or a label such as ``'input'``.
+    ``_prev`` is the ordered tuple of arguments with duplicates: ``x * x`` has ``(x, x)``. ``_op`` names the op: ``'+'
+    '*' '**k' 'ReLU' 'max' 'min' 'dot' 'array' 'where'``, a comparison, or a name of ``FUNCTIONS``. It is ``'max of
+    data'`` where, in a build, the program took a maximum of numbers that it had read (reads.py). A node without
+    arguments is a leaf, whose ``_op`` is ``''`` or a label such as ``'input'``.
 
-    While a project is built, ``_made`` is the line of the user's code that made a leaf, and None where an op has made
-    it of a number.
+    In a build, ``_made`` is the line of the user's code that made a leaf. It is None if an op converted a number to the
+    leaf.
     """
 
     __slots__ = ("__weakref__", "_custom", "_data", "_made", "_op", "_prev", "grad")
@@ -104,13 +104,13 @@ class Value:
         return Value(self._data * other._data, (self, other), "*")
 
     def __pow__(self, other: Number) -> Value:
-        """``self`` to a constant power; the exponent is an int or a float, never a ``Value``."""
+        """Return ``self`` to a constant power. The exponent must be an int or a float."""
         if not isinstance(other, int | float):
             raise AssertionError(f"**: expected an int or float as the exponent, got {type(other).__name__}")
         return apply(f"**{int(other) if isinstance(other, bool) else other}", self)
 
     def relu(self) -> Value:
-        """``max(self, 0)``; the gradient at 0 is 0."""
+        """Return ``max(self, 0)``. The gradient at 0 is 0."""
         return apply("ReLU", self)
 
     exp, log, tanh, sigmoid, sqrt, abs, expm1, log1p, erf = map(
@@ -123,34 +123,34 @@ class Value:
     __lt__, __le__, __gt__, __ge__ = map(_comparison, ORDER)
 
     def max(self, other: Value | Number) -> Value:
-        """The larger of two values, as ``Max(self, other)``."""
+        """Return the larger of two values: ``Max(self, other)``."""
         return Max(self, other)
 
     def min(self, other: Value | Number) -> Value:
-        """The smaller of two values, as ``Min(self, other)``."""
+        """Return the smaller of two values: ``Min(self, other)``."""
         return Min(self, other)
 
     def topo(self) -> list[Value]:
-        """Every node that ``self`` depends on, each once, arguments before users, ``self`` last.
+        """Return every node that ``self`` depends on, each once, arguments before users, and ``self`` last.
 
-        Of equal ones (``make_equal_to``) the representatives.
+        A representative stands for all nodes that were made equal to it.
         """
         return topological_order(self)
 
     def find(self) -> Value:
-        """The representative of all values that were made equal."""
+        """Return the representative of all values that were made equal."""
         return equal.find(self)  # type: ignore[no-any-return]
 
     def args(self) -> list[Value]:
-        """The representatives of the arguments."""
+        """Return the representatives of the arguments."""
         return [*representatives(self._prev)]
 
     def arg(self, index: int) -> Value:
-        """The representative of one argument."""
+        """Return the representative of one argument."""
         return self._prev[index].find()
 
     def make_equal_to(self, other: Value) -> None:
-        """Let ``other`` stand for this value wherever it is used, from now on."""
+        """Replace this value by ``other`` in all later uses."""
         equal.make_equal_to(self, other)
 
     def forward(self) -> None:
@@ -164,10 +164,10 @@ class Value:
         self._data = self.find()._data
 
     def backward(self, reverse_topo: Iterable[Value] | None = None) -> None:
-        """Add to the ``grad`` of every node the derivative of ``self`` with respect to it.
+        """Add the derivative of ``self`` with respect to each node to the node's ``grad``.
 
-        Gradients accumulate: set them to 0 (``Module.zero_grad``) between steps. ``reverse_topo`` is ``topo()``
-        reversed, given by a caller that runs one graph many times.
+        Gradients accumulate: set them to 0 (``Module.zero_grad``) between steps. A caller that runs one graph many
+        times can pass the reversed ``topo()`` as ``reverse_topo``.
         """
         is_plain = not equal.forwarded
         self.grad = self.find().grad = 1
@@ -179,7 +179,7 @@ class Value:
 
     @property
     def _forward(self) -> Step:
-        """One step of ``forward``: recompute ``data`` from the arguments. Assignable, for an op of one's own."""
+        """Recompute ``data`` from the arguments: one step of ``forward``. A custom op may assign its own function."""
         return self._step("forward", _recompute)
 
     @_forward.setter
@@ -188,7 +188,7 @@ class Value:
 
     @property
     def _backward(self) -> Step:
-        """One step of ``backward``: add to the arguments' gradients. Assignable, for an op of one's own."""
+        """Add to the arguments' gradients: one step of ``backward``. A custom op may assign its own function."""
         return self._step("backward", _propagate)
 
     @_backward.setter
@@ -238,7 +238,7 @@ class Value:
 
 
 class Max(Value):
-    """The larger of two values. Where they are equal each gets half of the gradient, as in PyTorch's ``maximum``."""
+    """The larger of two values. Equal values each get half of the gradient, as in PyTorch's ``maximum``."""
 
     __slots__ = ()
 
@@ -258,12 +258,18 @@ class Min(Value):
 
 
 def where(condition: Value | Number, a: Value | Number, b: Value | Number) -> Value:
-    """Return ``a`` where ``condition``, a comparison of Values, is not 0, else ``b``; only that one gets a gradient."""
+    """Return ``a`` if ``condition``, a comparison of Values, is not 0, and else ``b``.
+
+    Only the result gets a gradient.
+    """
     return apply("where", condition, a, b)
 
 
 class Array(Value):
-    """Values side by side, as the side of a ``Dot``. It is no number: its ``data`` is 0, and gradients pass it by."""
+    """A vector of values, an operand of a ``Dot``.
+
+    It is not a number: its ``data`` is 0, and its gradient is not used.
+    """
 
     __slots__ = ()
 
@@ -274,7 +280,7 @@ class Array(Value):
 class Dot(Value):
     """The sum of ``left_arr[i] * right_arr[i]`` as one node.
 
-    ``_prev`` is the left terms, then the right ones; of two ``Array``s it is these.
+    ``_prev`` lists the left factors and then the right ones, or two ``Array``s.
     """
 
     __slots__ = ()
@@ -302,7 +308,10 @@ class Dot(Value):
 
 
 class Rule(NamedTuple):
-    """An op: ``forward(arguments)`` is its value, ``backward(node)`` adds to the gradients of the node's arguments."""
+    """An op.
+
+    ``forward(arguments)`` returns its value, and ``backward(node)`` adds to the gradients of the arguments.
+    """
 
     forward: Callable[[tuple[Value, ...]], float]
     backward: Callable[[Value], None]
@@ -321,12 +330,15 @@ def rule(op: str) -> Rule:
 
 
 def as_values(items: Iterable[Value | Number]) -> tuple[Value, ...]:
-    """Make constant leaves of numbers; values stay themselves."""
+    """Convert numbers to constant leaves; return values unchanged."""
     return tuple(map(as_value, items))
 
 
 def as_value(item: Value | Number) -> Value:
-    """Make a constant leaf of a number, and of the ``data`` of values read in a build what has no gradient."""
+    """Convert a number to a constant leaf.
+
+    In a build, a number that was read from the ``data`` of values becomes a node without gradient.
+    """
     if isinstance(item, Value):
         return item
     if isinstance(item, Read):
@@ -342,7 +354,7 @@ def as_value(item: Value | Number) -> Value:
 
 
 def _unless_read(item: Value | Number) -> Value | Number:
-    """Return a number as it is, unless the graph has what it is the number of."""
+    """Return a number unchanged, or the node of the graph that the number was read from."""
     return as_value(item) if isinstance(item, Read) else item
 
 
@@ -355,10 +367,11 @@ def halves(args: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...
 
 
 def topological_order(*roots: Any) -> list[Any]:
-    """Order the values below roots, also those of the micrograd package: depth first, each after its arguments.
+    """Order the values that roots depend on, depth first, each after its arguments.
 
-    The order is the one that the recursive definition gives. A node comes off the stack twice: once to put its
-    arguments above it, once, under the mark ``None``, when they are done. Of equal values it has the representatives.
+    Values of the micrograd package work too. The order is that of the recursive definition. A node is popped from the
+    stack twice: first to push its arguments, and again, under the mark ``None``, when they are done. A representative
+    stands for all values equal to it.
     """
     order: list[Any] = []
     visited: set[Any] = set()
@@ -399,7 +412,7 @@ def _propagate(node: Value) -> None:
 
 
 def _of_representatives(node: Value) -> Value:
-    """Return a node whose arguments are representatives, so that gradients go to these."""
+    """Return a node with representatives as its arguments, so that these get the gradients."""
     args = representatives(node._prev)
     if args == node._prev:
         return node

@@ -1,8 +1,8 @@
-"""Which values are equal to which: a union-find beside the values, as Max Bernstein's second post leaves it to readers.
+"""A union-find of equal values, which Max Bernstein's second post leaves to its readers.
 
 A value that was made equal to another one is forwarded to it. ``find`` follows the links to the representative of all
-that are equal; nothing else of a value changes, and nothing is deleted. The links are in one table that holds its
-values weakly: a link goes with the value that it starts from.
+equal values. Nothing else of a value changes, and nothing is deleted. The links are in one table with weak references,
+which drops a link when its value is deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ forwarded: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def find(value: Any) -> Any:
-    """Return the representative of all values that ``value`` was made equal to: itself, where there are none."""
+    """Return the representative of all values that ``value`` was made equal to, or ``value`` if there are none."""
     while (other := forwarded.get(value)) is not None:
         value = other
     return value
@@ -29,9 +29,9 @@ def representatives(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def make_equal_to(value: Any, other: Any) -> None:
-    """Let ``other`` stand for ``value`` wherever that is used, from now on.
+    """Replace ``value`` by ``other`` in all later uses.
 
-    A constant stands for itself, as in the post: it can be equal to the same constant only.
+    A constant can be made equal to the same constant only, as in the post.
     """
     value, other = find(value), find(other)
     if value is other:

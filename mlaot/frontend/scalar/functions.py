@@ -1,6 +1,6 @@
-"""Functions of ``Value``s beyond micrograd's own: each by its name, what it computes, and its derivative.
+"""Functions of ``Value``s that micrograd does not have: the name, the function and the derivative of each.
 
-``mlaot.micrograd.math`` has them as functions, for programs that say ``math.sqrt(v)``; ``Value`` has them as methods.
+``mlaot.micrograd.math`` offers them as functions, for programs with ``math.sqrt(v)``. ``Value`` has them as methods.
 """
 
 from __future__ import annotations

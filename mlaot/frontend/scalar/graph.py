@@ -1,8 +1,9 @@
-"""Looking at a graph of values: its nodes and edges, a picture, a count of ops, a listing.
+"""Views of a graph of values: its nodes and edges, a picture, the number of ops, a listing.
 
-``trace`` and ``draw_dot`` are the functions of micrograd's notebook trace_graph.ipynb, ``count`` and ``pretty`` those
-of Max Bernstein's vectorizer, ``fma_chances`` is what his compiler counts. They read only ``_prev``, ``_op``, ``data``,
-``grad``, so they serve the values of the micrograd package itself. Of equal values they show the representatives.
+``trace`` and ``draw_dot`` are the functions of micrograd's notebook trace_graph.ipynb. ``count`` and ``pretty`` are
+those of Max Bernstein's vectorizer, and ``fma_chances`` counts what his compiler counts. They read only ``_prev``,
+``_op``, ``data`` and ``grad``, so that they also accept values of the micrograd package. A representative stands for
+all values equal to it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def count(root: Any) -> Counter[str]:
 
 
 def fma_chances(root: Any) -> int:
-    """Count the sums of which a term is a product: each could be one instruction, a fused multiply-add, with it."""
+    """Count the sums with a product as a term, which could be one instruction together: a fused multiply-add."""
     sums = (node for node in topological_order(root) if node._op == "+")
     return sum(any(arg._op == "*" for arg in representatives(node._prev)) for node in sums)
 
@@ -40,8 +41,8 @@ def fma_chances(root: Any) -> int:
 def ssa(root: Any) -> str:
     """Write the graph as text, one line for each computed node: ``v6 = * v0 v3``.
 
-    The number of a node is its place in topological order. An unlabelled leaf is written as its number, a labelled one
-    (``'input'``) by its name.
+    The number of a node is its place in topological order. An unlabelled leaf is written as its number, and a labelled
+    one (``'input'``) by its label.
     """
     order = topological_order(root)
     names = {node: f"v{i}" if node._op else str(node.data) for i, node in enumerate(order)}
@@ -56,7 +57,7 @@ def pretty(root: Any, file: TextIO | None = None) -> None:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture as text in Graphviz's DOT language. Notebooks show it where Graphviz's program ``dot`` is installed."""
+    """A picture as text in Graphviz's DOT language. Notebooks show it if Graphviz's program ``dot`` is installed."""
 
     source: str
     format: str = "svg"
@@ -65,7 +66,7 @@ class Drawing:
         return self.source
 
     def pipe(self, format: str | None = None) -> bytes:
-        """Return the picture's bytes, made by ``dot``."""
+        """Return the bytes of the picture that ``dot`` makes."""
         program = shutil.which("dot")
         if program is None:
             raise MlaotError("draw_dot: no program 'dot' on the PATH; install Graphviz, or use the text in .source")
@@ -73,7 +74,7 @@ class Drawing:
         return subprocess.run(command, input=self.source.encode(), stdout=subprocess.PIPE, check=True).stdout
 
     def render(self, filename: str | Path) -> str:
-        """Write the text to ``filename`` and the picture to ``filename.<format>``; returns the picture's path."""
+        """Write the text to ``filename`` and the picture to ``filename.<format>``; return the picture's path."""
         picture = f"{filename}.{self.format}"
         image = self.pipe()
         Path(filename).write_text(self.source, encoding="utf-8")
@@ -85,10 +86,10 @@ class Drawing:
 
 
 def draw_dot(root: Any, format: str = "svg", rankdir: str = "LR") -> Drawing:
-    """Draw the graph: a box with data and gradient for each value, a circle for each op, one edge for each argument.
+    """Draw the graph: a box with data and gradient for each value, a circle for each op, and an edge for each argument.
 
-    ``format`` is any that Graphviz writes (svg, png, pdf); ``rankdir`` is ``'LR'`` (left to right) or ``'TB'`` (top to
-    bottom).
+    ``format`` is a format of Graphviz, such as svg, png or pdf. ``rankdir`` is ``'LR'`` (left to right) or ``'TB'``
+    (top to bottom).
     """
     if rankdir not in ("LR", "TB"):
         raise MlaotError(f"draw_dot: rankdir: expected 'LR' or 'TB', got {rankdir!r}")

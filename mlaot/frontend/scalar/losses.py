@@ -1,4 +1,4 @@
-"""Softmax and cross entropy written with scalars, as "Compiling ML models to C for fun" (Max Bernstein) has them."""
+"""Softmax and cross entropy of scalars, as in "Compiling ML models to C for fun" (Max Bernstein)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlaot.frontend.scalar.engine import Max, Number, Value
 
 
 def stable_softmax(outputs: Sequence[Value]) -> list[Value]:
-    """Divide exponentials by their sum, after the largest output was taken off, so that none overflows."""
+    """Compute the softmax. The largest output is subtracted first, so that no exponential overflows."""
     largest = reduce(Max, outputs)
     exps = [(output - largest).exp() for output in outputs]
     total = cast(Value, sum(exps))
@@ -18,9 +18,10 @@ def stable_softmax(outputs: Sequence[Value]) -> list[Value]:
 
 
 def cross_entropy(outputs: Sequence[Value], onehot: Sequence[Value | Number], eps: float = 0.0001) -> Value:
-    """``-sum(onehot[i] * log(softmax(outputs)[i] + eps))``; ``eps`` keeps the logarithm of a probability of 0 finite.
+    """Compute ``-sum(onehot[i] * log(softmax(outputs)[i] + eps))``.
 
-    ``onehot`` is 1 at the expected class and 0 elsewhere: values, where the graph is to serve any label.
+    ``onehot`` is 1 at the expected class and 0 elsewhere. Use values for it if the graph must work for any label.
+    ``eps`` keeps the logarithm of a probability of 0 finite.
     """
     probabilities = stable_softmax(outputs)
     terms = (expected * (p + eps).log() for expected, p in zip(onehot, probabilities, strict=True))

@@ -1,13 +1,13 @@
-"""What the tracing of scalars loses without a word is said: numbers that became constants, parameters not trained.
+"""Warnings of silent losses in the tracing of scalars: numbers that became constants, and parameters not trained.
 
     x = [Value(0.0), Value(0.0)]
     y = x[0] * x[1]
     declare(y, inputs={"x": [x[0]]})    model.py:1: warning: a Value made here is neither input nor parameter ..
 
-A leaf that was made by ``Value(..)`` may be meant as a constant. It is taken for a forgotten one where its line also
-made an input with the same number, where a loss trains around it, or where it is 0 and no mere start of a sum; but not
-where the line makes it inside an expression, as ``Value(2.0) * x`` does. Values of the micrograd package do not know
-their lines, and pass.
+A leaf that ``Value(..)`` made may be meant as a constant. There is a warning if its line also made an input with the
+same number, if a loss trains other values, or if it is 0 and not just the start of a sum. There is none if the leaf is
+made inside of an expression, as in ``Value(2.0) * x``. Values of the micrograd package do not know their lines, so
+there is no warning of these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPORTS = ("print", "append", "format", "round", "str", "repr", "info", "debug")
 def warn_of_constants(
     order: Sequence[Any], inputs: Mapping[str, Iterable[Any]], trained: Sequence[Any], *, trains: bool
 ) -> None:
-    """Warn of leaves of the graph ``order`` that were probably to be declared, and became constants."""
+    """Warn of leaves of the graph ``order`` that became constants, but should probably have been declared."""
     leaves_of_inputs = [leaf for leaves in inputs.values() for leaf in leaves]
     declared = {id(leaf) for leaf in (*leaves_of_inputs, *trained)}
     alike = {(getattr(leaf, "_made", None), leaf.data) for leaf in leaves_of_inputs}
@@ -67,7 +67,10 @@ def warn_of_constants(
 
 
 def warn_of_untrained(place: str, order: Sequence[Any], trained: Sequence[Any], named: Mapping[str, Ids]) -> None:
-    """Warn of parameters that the loss, whose graph is ``order``, does not reach; ``place`` is the declaration."""
+    """Warn of parameters that the loss does not depend on.
+
+    ``order`` is the graph of the loss, and ``place`` the line of the declaration.
+    """
     reached = set(map(id, order))
     reaches = np.array([id(value) in reached for value in trained])
     if not reaches.any():
@@ -86,9 +89,9 @@ def warn_of_untrained(place: str, order: Sequence[Any], trained: Sequence[Any], 
 def warn_of_reads(
     inputs: Mapping[str, Iterable[Any]], trained: Sequence[Any], named: Mapping[str, Ids], roots: Collection[int]
 ) -> None:
-    """Warn of numbers that the user's code computes with in passing, as ``x.data * 2``: no graph has them.
+    """Warn of code that computes with numbers read from values, such as ``x.data * 2``, which no graph contains.
 
-    ``roots`` are the ids of the outputs and the loss, whose numbers many a program looks at.
+    ``roots`` are the ids of the outputs and the loss; many programs read their numbers for other purposes.
     """
     input_names = _names(inputs)
     parameters = {
@@ -106,9 +109,9 @@ def warn_of_reads(
 
 
 def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -> None:
-    """Refuse constants of the graph ``order`` that were computed from the number that an input had at the moment.
+    """Raise ``MlaotError`` for a constant of the graph ``order`` that was computed from the current number of an input.
 
-    Raises ``MlaotError`` at the line that read it.
+    The error names the line that read the number.
     """
     input_names, elsewhere = _names(inputs), set[int]()
     for leaf in filter(_computed.__contains__, order):
@@ -124,17 +127,17 @@ def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -
 
 
 def _names(inputs: Mapping[str, Iterable[Any]]) -> dict[int, str]:
-    """Return what each leaf of the inputs is called, by its id."""
+    """Return the name of each leaf of the inputs by its id."""
     return {id(leaf): f"the input {name!r}" for name, leaves in inputs.items() for leaf in leaves}
 
 
 def _origin(value: Any, name: str) -> str:
-    """Return what a value is, that is called so or depends on what is called so."""
+    """Describe a value that has this name or depends on the value with this name."""
     return f"a Value that depends on {name}" if value._prev else name
 
 
 def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | None:
-    """Return the id of an input that a value depends on; what depends on none is put into ``elsewhere``."""
+    """Return the id of an input that a value depends on. Values that depend on none are added to ``elsewhere``."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -149,14 +152,14 @@ def _source(value: Any, inputs: Collection[int], elsewhere: set[int]) -> int | N
 
 
 def users_line(frame: FrameType | None) -> Line | None:
-    """Return the line of the user's code behind a frame."""
+    """Return the line of the user's code that called a frame."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot."):
         frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 def note_read(value: Any, frame: FrameType) -> Line:
-    """Remember that the user's code has read a value's number, in a build; return the line."""
+    """Record, in a build, that the user's code has read a value's number; return the line."""
     line = frame.f_code.co_filename, frame.f_lineno
     if not frame.f_globals.get("__name__", "").startswith("mlaot."):
         values = _reads.setdefault(line, [])
@@ -166,14 +169,14 @@ def note_read(value: Any, frame: FrameType) -> Line:
 
 
 def forget_read(value: Any, line: Line) -> None:
-    """Forget that a line has read a value's number: the graph has the value itself."""
+    """Drop the record that a line has read a value's number, as the graph has the value itself."""
     values = _reads.get(line, [])
     if value in values:
         values.remove(value)
 
 
 def note_computed(leaf: Any, value: Any, line: Line) -> None:
-    """Remember that a constant was computed from a value's number."""
+    """Record that a constant was computed from a value's number."""
     _computed[leaf] = value, line
 
 
@@ -182,7 +185,7 @@ _computed: dict[Any, tuple[Any, Line]] = {}
 
 
 def _calls(line: Line) -> list[Path]:
-    """Return what may have made a leaf: calls of classes."""
+    """Return the calls of classes on a line, which may have made a leaf."""
     calls = [path for path in _paths(*line) if isinstance(path[0], ast.Call)]
     return [path for path in calls if _name(path[0].func)[:1].isupper()] or calls  # type: ignore[attr-defined]
 
@@ -193,7 +196,7 @@ def _reads_on(line: Line) -> list[Path]:
 
 
 def _is_kept(call: Path) -> bool:
-    """Tell whether the result of a call is put into a variable or a list, and is no part of an expression."""
+    """Tell whether the result of a call is stored in a variable or a list, and is not part of an expression."""
     for node in call[1:]:
         called = _name(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, KEEPS) or called in ("append", "extend"):
@@ -204,9 +207,9 @@ def _is_kept(call: Path) -> bool:
 
 
 def _computes(read: Path, *, is_input: bool) -> bool:
-    """Tell whether what is read is computed with, and neither printed nor the new ``data`` of something.
+    """Tell whether code computes with a number that it reads, and does not print it or assign it to ``data``.
 
-    An input has no number worth reading while a graph is built: there any use counts.
+    The number of an input means nothing while a graph is built, so any use of it counts.
     """
     computes = is_input
     for node in read[1:]:
@@ -222,7 +225,7 @@ def _computes(read: Path, *, is_input: bool) -> bool:
 
 
 def _name(function: ast.AST) -> str:
-    """Return the last part of the name of what is called."""
+    """Return the last part of the called function's name."""
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
@@ -234,7 +237,7 @@ def _paths(file: str, number: int) -> list[Path]:
 
 @lru_cache(maxsize=32)
 def _tree(file: str) -> list[Path]:
-    """Return the nodes of a file; none where there is no source."""
+    """Return the nodes of the syntax tree of a file, or none without source."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):

@@ -1,7 +1,7 @@
 """Multilayer perceptrons of scalars, with the API of ``micrograd.nn`` (https://github.com/karpathy/micrograd, MIT).
 
-Weights are drawn by ``random.uniform(-1, 1)`` in model order, biases are 0: with the same ``random.seed`` a model here
-starts from the same numbers as micrograd's. A neuron adds its products one by one to the bias.
+Weights are drawn by ``random.uniform(-1, 1)`` in the order of the model, and biases are 0. So with the same
+``random.seed`` a model starts from the same numbers as in micrograd. A neuron adds its products one by one to the bias.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Inputs = Sequence[Value | Number]
 
 
 class Module:
-    """Something with parameters."""
+    """Base class of modules with parameters."""
 
     def zero_grad(self) -> None:
         """Set the gradient of every parameter to 0."""
@@ -24,12 +24,12 @@ class Module:
             p.grad = 0
 
     def parameters(self) -> list[Value]:
-        """The trained values, in a fixed order."""
+        """Return the trained values in a fixed order."""
         return []
 
 
 class Neuron(Module):
-    """``b + w[0] * x[0] + w[1] * x[1] + ..``, through a ReLU unless ``nonlin`` is false."""
+    """A neuron ``b + w[0] * x[0] + w[1] * x[1] + ..``, followed by a ReLU unless ``nonlin`` is false."""
 
     def __init__(self, nin: int, nonlin: bool = True) -> None:
         self.w = [Value(random.uniform(-1, 1)) for _ in range(nin)]
@@ -41,7 +41,7 @@ class Neuron(Module):
         return act.relu() if self.nonlin else act
 
     def parameters(self) -> list[Value]:
-        """The weights, then the bias."""
+        """Return the weights, then the bias."""
         return [*self.w, self.b]
 
     def __repr__(self) -> str:

@@ -1,13 +1,13 @@
-"""Which arrays the parameters of a scalar model are: their names, orders and shapes, as the user declared them.
+"""The arrays that the parameters of a scalar model form: their names, orders and shapes, as the user declared them.
 
     {"W": [[a, b], [c, d]], "v": e}                  =>    W [2, 2], v []
     {"enc": {"w": [a, b]}, "rows": [[c], [d, e]]}    =>    enc.w [2], rows.0 [1], rows.1 [2]
     [a, b, c]                                        =>    p [3]
     MLP(2, [16, 2])                                  =>    layers.0.neurons.w [16, 2], layers.0.neurons.b [16], ..
 
-A nested list of equal parts is an array, of unequal ones an array each, by its place. A network, an object with
-``parameters()``, is walked by its attributes. Several objects in a list that hold vectors and numbers of the same names
-and sizes, the neurons of a layer, are one array for each attribute.
+A nested list of equal parts is one array. In a list of unequal parts each part is an array, named by its index. A
+network, an object with ``parameters()``, is walked by its attributes. If the objects of a list hold vectors and numbers
+of the same names and sizes, as the neurons of a layer do, they form one array for each attribute.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ EXPECTED = "a Value, a (nested) list of Values or a network"
 
 
 def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
-    """Return the parameters in their order, and by name the arrays that they form, of numbers in that order.
+    """Return the parameters in order, and the arrays that they form by name, as numbers of parameters in that order.
 
-    Raises ``MlaotError`` for what is no parameter, and for one that is listed twice.
+    A parameter that is listed twice, or anything that is not a parameter, raises ``MlaotError``.
     """
     if is_value(parameters) or isinstance(parameters, str | bytes | type):
         raise MlaotError(
@@ -53,18 +53,21 @@ def parameter_arrays(parameters: Any) -> tuple[list[Any], dict[str, Ids]]:
 
 
 def is_value(thing: Any) -> bool:
-    """Tell whether a thing is a ``Value`` of mlaot or of micrograd; a thing that has any attribute is none."""
+    """Tell whether an object is a ``Value`` of mlaot or of micrograd.
+
+    An object that answers to any attribute is none.
+    """
     return not isinstance(thing, type) and (hasattr(type(thing), "_prev") or "_prev" in getattr(thing, "__dict__", ()))
 
 
 def is_network(thing: Any) -> bool:
-    """Tell whether a thing has trained values and says which."""
+    """Tell whether an object has trained values and a method that lists them."""
     is_there = inspect.getattr_static(thing, "parameters", None) is not None
     return is_there and not inspect.isclass(thing) and callable(thing.parameters)
 
 
 def _check(arrays: Arrays, values: Sequence[Any]) -> None:
-    """Refuse parameters that are no leaves, or are listed twice."""
+    """Raise ``MlaotError`` for parameters that are not leaves, or that are listed twice."""
     for name, array in arrays.items():
         printable(name, "a parameter")
         for value in array.flat:
@@ -82,10 +85,12 @@ def _values(arrays: Iterable[Array]) -> Iterator[Any]:
 
 
 def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = None) -> Arrays:
-    """Return the arrays of Values in ``thing``, by their names in it; where it is one array, that is called ``""``.
+    """Return the arrays of Values in ``thing`` by their names in it.
 
-    ``around``: the ids of what it is a part of. Among the attributes of an object anything may be: what is no Value is
-    passed over, and of each object that was ``seen`` the attributes are walked once. Elsewhere it is an error at
+    If ``thing`` is a single array, its name is ``""``.
+
+    ``around`` holds the ids of the objects that contain ``thing``. Attributes of an object that are no Values are
+    skipped, and each object is walked once, as ``seen`` records. Anywhere else, what is no Value is an error at
     ``path``.
     """
     if is_value(thing):
@@ -111,7 +116,7 @@ def _of(thing: Any, path: str, around: tuple[int, ...], seen: set[int] | None = 
 
 
 def _of_attributes(thing: Any, around: tuple[int, ...], seen: set[int]) -> Arrays:
-    """Return the arrays that an object holds."""
+    """Return the arrays in the attributes of an object."""
     is_code = inspect.ismodule(thing) or inspect.isroutine(thing) or inspect.isclass(thing)
     if id(thing) in seen or is_code or not hasattr(thing, "__dict__"):
         return {}
@@ -120,7 +125,10 @@ def _of_attributes(thing: Any, around: tuple[int, ...], seen: set[int]) -> Array
 
 
 def _of_network(network: Any) -> Arrays:
-    """Return what ``parameters()`` lists, by attributes; an array of which it lists some elements, by elements."""
+    """Return the parameters that ``parameters()`` lists, by attributes.
+
+    Of an array that is listed in part, each listed element is returned.
+    """
     wanted = list(network.parameters())
     for i, value in enumerate(wanted):
         if not is_value(value):
@@ -148,7 +156,7 @@ def _of_network(network: Any) -> Arrays:
 
 
 def _stack(things: Sequence[Any], parts: Sequence[Arrays]) -> Arrays:
-    """Make one array of a list's parts, or one for each attribute of equal objects; none where they are neither."""
+    """Combine the parts of a list to one array, or to one for each attribute of equal objects; None for other parts."""
     shapes = [{name: array.shape for name, array in part.items()} for part in parts]
     if not shapes or not all(one == shapes[0] for one in shapes):
         return {}
@@ -169,7 +177,7 @@ def _is_vector(item: tuple[str, tuple[int, ...]]) -> bool:
 
 
 def _join(parts: Iterable[tuple[str, Arrays]], path: str) -> Arrays:
-    """Join the arrays of all parts; a part's name comes before theirs."""
+    """Merge the arrays of all parts, with the part's name before their names."""
     arrays: Arrays = {}
     for key, part in parts:
         for name, array in _named(part, key).items():
@@ -184,12 +192,12 @@ def _named(part: Arrays, name: str) -> Arrays:
 
 
 def _array(values: Sequence[Any]) -> Array:
-    """Make a vector of objects, whatever these are."""
+    """Make a one-dimensional array of objects of any kind."""
     vector = np.empty(len(values), object)
     vector[:] = values
     return vector
 
 
 def kind_of(thing: Any) -> str:
-    """Say what an error got."""
+    """Describe a value for an error message."""
     return f"an array of {thing.dtype}" if isinstance(thing, np.ndarray) else f"{type(thing).__name__} {thing!r:.40}"

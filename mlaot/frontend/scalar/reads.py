@@ -1,12 +1,13 @@
-"""``.data`` read while a graph is built, as numbers that know which value they are the number of.
+"""Numbers read from ``.data`` while a graph is built, which know the value that they were read from.
 
     most = max(v.data for v in scores)
     exps = [(v - most).exp() for v in scores]    # the largest of the scores, whatever the module is given
 
-Where such a number meets a ``Value`` in arithmetic, the graph has the value itself, without its gradient, and not the
-number of that moment. Python's ``max`` and ``min`` compare, and a number remembers what it was compared with: what they
-return is the largest or smallest of all. Arithmetic makes a number that is ``computed``: the graph has no value for it,
-and where it comes from an input, it must not get there. Anything else, as a function of ``math``, makes a plain number.
+In arithmetic of such a number with a ``Value``, the graph gets the value itself, without its gradient, and not the
+current number. Python's ``max`` and ``min`` compare, and a number records what it was compared with, so that the graph
+gets the largest or smallest of all. Arithmetic with the number gives a number that is ``computed``. The graph has no
+value for it, and if it comes from an input, it is an error in the graph. Anything else, such as a function of ``math``,
+gives a plain number.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _numbers = count()
 
 
 class Read:
-    """A number read from ``value``, and the reads that it turned out to be larger or smaller than."""
+    """A number read from ``value``, and the reads that it was found to be larger or smaller than."""
 
     value: Any
     line: Any
@@ -31,13 +32,13 @@ class Read:
     smaller_than: list[Read]
 
     def of(self, value: Any, line: Any) -> Any:
-        """Note whose number this is, and the line that read it."""
+        """Record the value that this number was read from, and the line that read it."""
         self.value, self.line, self.number = value, line, next(_numbers)
         self.larger_than, self.smaller_than, self.is_computed = [], [], False
         return self
 
     def sources(self) -> tuple[str, list[Read]]:
-        """Return ``"max"`` or ``"min"``, and the reads of which this is the one, in their order."""
+        """Return ``"max"`` or ``"min"``, and the reads of which this is the extreme, in their order."""
         kind, others = ("min", self.smaller_than) if self.smaller_than else ("max", self.larger_than)
         if self.smaller_than and self.larger_than:
             others = []
@@ -50,7 +51,7 @@ class Read:
         return self._note(super().__lt__(other), other, "smaller_than")  # type: ignore[misc]
 
     def _note(self, is_so: Any, other: Any, relation: str) -> Any:
-        """Note which of two reads is ``relation`` the other, and return ``is_so``: whether this one is."""
+        """Record the result ``is_so`` of a comparison ``relation`` with another read, and return it."""
         if isinstance(other, Read):
             first, second = (self, other) if is_so else (other, self)
             getattr(first, relation).extend([second, *getattr(second, relation)])
@@ -58,7 +59,7 @@ class Read:
 
 
 def _computing(kind: type, name: str) -> Callable[..., Any]:
-    """Return a method of a number whose result is known to be made of what was read."""
+    """Return a method of a number whose result is marked as computed from the number."""
 
     def method(self: Any, *others: Any) -> Any:
         result = getattr(kind, name)(self, *others)
@@ -79,6 +80,6 @@ _KINDS = {kind: _kind(kind) for kind in (float, int)}
 
 
 def read(value: Any, number: Any, line: Any) -> Any:
-    """Return a number that knows whose it is, where it is one of Python's."""
+    """Return a number of Python as one that knows its value; return anything else unchanged."""
     kind = _KINDS.get(type(number))
     return number if kind is None else kind(number).of(value, line)

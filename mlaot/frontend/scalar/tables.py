@@ -1,11 +1,11 @@
-"""Inputs that are whole numbers: an ``Index``, which picks from a ``Table``, and a ``Length``, which cuts one off.
+"""Inputs that are whole numbers: an ``Index``, which selects from a ``Table``, and a ``Length``, which limits one.
 
     letter, length = Index(27), Length(16)
     row = Table(embedding)[letter]           # one of 27 rows, which the module is told at each call
     total = sum(Table(losses)[:length])      # of the first ones
 
-A graph of scalars is one for all calls. So an index is 27 Values, of which one is 1, what it picks is a sum of products
-with them, and what lies behind a length is 0.
+A graph of scalars serves all calls. So an index is 27 Values, of which one is 1 and the others are 0. Its selection is
+a sum of products with these, and the elements after a length are 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlaot.frontend.scalar.engine import Dot, Value, where
 class Index:
     """An input that is a whole number from 0 to ``classes - 1``.
 
-    ``number`` is the one for which Python computes; setting it changes ``values``, which ``forward()`` then reads.
+    Python computes with ``number``. Assigning it changes ``values``, which ``forward()`` reads.
     """
 
     def __init__(self, classes: int, number: int = 0) -> None:
@@ -30,7 +30,7 @@ class Index:
 
     @property
     def number(self) -> int:
-        """The number for which Python computes."""
+        """The number that Python computes with."""
         return self._number
 
     @number.setter
@@ -51,7 +51,7 @@ class Index:
 
 
 class Length(Value):
-    """An input that is a whole number from 0 to ``bound``: a Value, and what ``Table(list)[:length]`` cuts behind."""
+    """An input that is a whole number from 0 to ``bound``: a Value, and the end of ``Table(list)[:length]``."""
 
     __slots__ = ("bound",)
 
@@ -67,7 +67,7 @@ class Length(Value):
 
 
 class Table(list[Any]):
-    """A list of Values, of numbers, or of lists of them, from which an ``Index`` picks and a ``Length`` cuts off."""
+    """A list of Values, numbers, or lists of these, from which an ``Index`` or a ``Length`` selects."""
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Index):
@@ -84,7 +84,7 @@ class Table(list[Any]):
 
 
 def _pick(onehot: Sequence[Value], elements: Sequence[Any]) -> Any:
-    """Return the element at which ``onehot`` is 1; of lists a list."""
+    """Return the element at which ``onehot`` is 1, which may be a list."""
     rows = [element for element in elements if isinstance(element, list | tuple)]
     if not rows:
         return Dot(onehot, elements)
@@ -94,7 +94,7 @@ def _pick(onehot: Sequence[Value], elements: Sequence[Any]) -> Any:
 
 
 def _until(length: Length, place: int, element: Any) -> Any:
-    """Return an element of the first ``length``, and zeros of the same form behind them."""
+    """Return an element if it is among the first ``length``, or zeros of the same form."""
     if isinstance(element, list | tuple):
         return Table(_until(length, place, part) for part in element)
     return where(length > place, element, 0.0)

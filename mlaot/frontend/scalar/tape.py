@@ -1,4 +1,4 @@
-"""A tape: values that remember their parents, as numbered records, and their gradients by each op's own rule.
+"""A tape of numbered records, each a value and its parents, with gradients by the rules of the ops.
 
 ``mlaot.eager`` calls them ``Trace`` and ``Node``.
 """
@@ -27,9 +27,9 @@ VJP = Callable[[Array], Iterable[tuple[int, Array]]]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A value and what it was computed from. ``vjp`` gives the parents' shares of a cotangent; that of an op is known.
+    """A value and its parents. ``vjp`` computes the cotangents of the parents; an op has its own.
 
-    A node without parents is a leaf, and one with neither op nor ``vjp`` passes no gradient on.
+    A record without parents is a leaf. A record without op and ``vjp`` passes no gradient on.
     """
 
     value: Array
@@ -40,7 +40,7 @@ class Record:
 
 
 class Tape:
-    """Records in the order in which they were pushed, known by their numbers; ``params_id`` are the trained leaves."""
+    """Records by number, in the order in which they were pushed; ``params_id`` are the trained leaves."""
 
     def __init__(self) -> None:
         self.nodes: list[Record] = []
@@ -50,7 +50,7 @@ class Tape:
         return len(self.nodes)
 
     def push(self, node: Record) -> int:
-        """Append a record, whose parents are there already, and return its number."""
+        """Append a record after its parents, and return its number."""
         if any(not 0 <= parent < len(self.nodes) for parent in node.parents_id):
             raise MlaotError(f"push: expected parents among the {len(self)} nodes so far, got {list(node.parents_id)}")
         self.nodes.append(node)
@@ -66,7 +66,7 @@ class Tape:
         return self.params_id[-1]
 
     def apply(self, op: str, *parents: int, **attrs: Any) -> int:
-        """Push the op of ``mlaot.ops.OPS`` called ``op``, of nodes that are there already."""
+        """Push the op ``op`` of ``mlaot.ops.OPS``, applied to earlier nodes."""
         if op not in OPS:
             raise MlaotError(f"there is no op {op!r}{did_you_mean(op, OPS)}")
         values = [self.get_tensor(i) for i in parents]
@@ -84,7 +84,7 @@ class Tape:
         return topological_sort(root, lambda i: self.nodes[i].parents_id, key=lambda i: i)[::-1]
 
     def vjp(self, node: int, cotangent: Array) -> list[tuple[int, Array]]:
-        """Give each parent its share of a cotangent of ``node``; a parent that is used twice gets two parts."""
+        """Return the cotangents of the parents of ``node`` from its own. A parent that is used twice has two."""
         record = self.nodes[node]
         if record.vjp is not None:
             return list(record.vjp(cotangent))
@@ -96,7 +96,7 @@ class Tape:
         return [(record.parents_id[int(i)], part) for i, part in evaluate(graph, inputs).items()]
 
     def backward(self, root: int) -> dict[int, Array]:
-        """Return the gradient of the sum of ``root`` by each node that it needs."""
+        """Return the gradient of the sum of ``root`` with respect to each node that it depends on."""
         order = self.order(root)
         gradients = {i: np.zeros_like(self.get_tensor(i)) for i in order}
         gradients[root] = np.ones_like(self.get_tensor(root))
@@ -106,7 +106,7 @@ class Tape:
         return gradients
 
     def graph(self, root: int) -> Graph:
-        """Make the nodes that ``root`` needs a graph of the compiler; leaf 3 is its input ``x3``."""
+        """Convert the nodes that ``root`` depends on to a graph of the compiler; leaf 3 is its input ``x3``."""
         graph = Graph("model")
         nodes: dict[int, Node] = {}
         for i in sorted(self.order(root)):
@@ -122,7 +122,10 @@ class Tape:
         return graph
 
     def declare(self, root: int) -> Declaration:
-        """Declare a model whose output is ``root``; where it has parameters, that is a scalar, the loss to train by."""
+        """Declare a model with the output ``root``.
+
+        If there are parameters, ``root`` must be a scalar and is the loss.
+        """
 
         def traced() -> Traced:
             graph = self.graph(root)
@@ -146,7 +149,7 @@ def reference(op: str, values: Sequence[Array], attrs: Mapping[str, Any]) -> Arr
 
 @lru_cache(maxsize=1024)
 def _vjp_graph(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any], ...]) -> Graph:
-    """Make the vector-Jacobian product of an op: arguments and a cotangent in, a cotangent for each argument out."""
+    """Return the graph of an op's VJP, from arguments and a cotangent to the arguments' cotangents."""
     graph = Graph(op)
     arguments = [graph.input(str(i), type_) for i, type_ in enumerate(types)]
     out = graph.add(OPS[op], arguments, dict(attrs))
@@ -156,7 +159,7 @@ def _vjp_graph(op: str, types: tuple[Type, ...], attrs: tuple[tuple[str, Any], .
 
 
 def topological_sort(start: T, children: Callable[[T], Iterable[T]], key: Callable[[T], Hashable] = id) -> list[T]:
-    """Return everything that ``start`` reaches, each once, children first, ``start`` last; no recursion."""
+    """Return everything that ``start`` reaches, each once, children first and ``start`` last, without recursion."""
     order: list[T] = []
     visited = {key(start)}
     stack = [(start, iter(children(start)))]

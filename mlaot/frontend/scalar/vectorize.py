@@ -5,9 +5,9 @@
     v6 = + v4 v5         =>        v6 = dot v4 v5
     v7 = + v6 b                    v7 = + v6 b
 
-Nested sums become one of many arguments, then the products of each sum become a dot of two arrays. It is greedy: a
-summed output of ten dots of 50 terms becomes one dot of 500. So the compiler, which looks for matrices, goes another
-way (``flatten_sums`` and ``raise_tensors`` among its passes), and needs no ``optimize`` before it.
+Nested sums become one sum of many arguments, and then the products of each sum become a dot of two arrays. This is
+greedy: a sum of ten dots of 50 terms becomes one dot of 500 terms. The compiler, which looks for matrices, has other
+passes (``flatten_sums`` and ``raise_tensors``), and does not need ``optimize``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mlaot.frontend.scalar.equal import find, make_equal_to, representatives
 
 
 def optimize(root: Value) -> Value:
-    """Make sums of products below ``root`` equal to dots of arrays, and return what ``root`` is equal to.
+    """Make sums of products below ``root`` equal to dots of arrays, and return the value that ``root`` is equal to.
 
-    New values hold their numbers. A sum that several values use stays one.
+    New values are evaluated. A sum that several values use remains a single sum.
     """
     _flatten(root)
     _make_dots(root)

@@ -1,1 +1,1 @@
-"""Traced arrays: what a model's function computes with, and how it becomes a graph."""
+"""Traced arrays, which a model's function computes with while it becomes a graph."""

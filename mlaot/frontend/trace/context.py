@@ -1,7 +1,7 @@
-"""The trace that is under way: which graph traced arrays belong to, and what it has met.
+"""The current trace: the graph that traced arrays belong to, and what the trace has recorded so far.
 
-A model is traced into a root graph; ``mlaot.grad``, ``mlaot.vmap`` and control flow trace functions into graphs inside
-of it. A value of an enclosing graph that an inner function meets becomes an input of the inner graph: it is *captured*.
+A model is traced into a root graph. ``mlaot.grad``, ``mlaot.vmap`` and control flow trace functions into graphs inside
+of it. A value of an enclosing graph that an inner function uses is *captured*: it becomes an input of the inner graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTSIDE = "a traced array is used outside of the function that it was traced in"
 
 @dataclass(frozen=True)
 class Tap:
-    """A name for a value of a trace, and the line of the user's code that gave it."""
+    """A name for a value of a trace, and the line of the user's code that gave the name."""
 
     name: str
     place: str
@@ -40,12 +40,13 @@ class Tap:
 
 @dataclass
 class Trace:
-    """A graph being made.
+    """A graph that is being traced.
 
-    ``names`` of parameters and buffers by identity; ``held`` are those met so far, by name. ``captured`` maps values of
-    the enclosing graph to inputs of this one. ``writes`` are the new values of buffers; ``read_only`` says why there
-    can be none. ``temporary``: of no module, so a parameter needs no name. ``taps``: what ``mlaot.tap`` gave a name.
-    ``in_layer``: what is called now is all that a layer does.
+    ``names`` holds the names of parameters and buffers by identity, and ``held`` those that the trace has used so far,
+    by name. ``captured`` maps values of the enclosing graph to inputs of this one. ``writes`` are the new values of
+    buffers, and ``read_only`` says why buffers cannot be written, if so. A ``temporary`` trace belongs to no module, so
+    its parameters need no names. ``taps`` are the values that ``mlaot.tap`` named. ``in_layer`` is true inside of a
+    layer, so that functions called there make no part of their own.
     """
 
     graph: Graph
@@ -62,7 +63,7 @@ class Trace:
 
     @property
     def entry(self) -> str:
-        """The name that the module has for what is traced."""
+        """The name of the traced function in the module."""
         return "forward" if self.graph.name == "model" else self.graph.name
 
     @property
@@ -87,7 +88,7 @@ class Trace:
         return self.captured[outer]
 
     def outside(self, node: Node) -> Node | None:
-        """Return a value in the root graph; None if it depends on what is in an inner graph only."""
+        """Return a value in the root graph, or None if the value depends on nodes of an inner graph."""
         if self.parent is None:
             return node
         if node.find().graph is not self.graph:
@@ -103,12 +104,12 @@ class Trace:
 
 
 def current() -> Trace | None:
-    """Return the trace under way, if one is."""
+    """Return the current trace, or None."""
     return _current.get()
 
 
 def needed() -> Trace:
-    """Return the trace under way; raise an error where there is none."""
+    """Return the current trace; raise ``MlaotError`` if there is none."""
     trace = _current.get()
     if trace is None:
         raise MlaotError(OUTSIDE)
@@ -117,7 +118,10 @@ def needed() -> Trace:
 
 @contextmanager
 def tracing(trace: Trace | None) -> Iterator[None]:
-    """Make ``trace`` the one under way; its errors name the line of the user's code that they come from."""
+    """Make ``trace`` the current trace in the context.
+
+    Its errors name the line of the user's code that they come from.
+    """
     token = _current.set(trace)
     try:
         with ExitStack() as entered:
@@ -134,8 +138,13 @@ def tracing(trace: Trace | None) -> Iterator[None]:
 
 
 @contextmanager
+<<<<<<< HEAD
 def part(name: str, *, is_layer: bool = False, line: str = "") -> Iterator[None]:
     """Make what is traced for the part ``name`` of the model, after which kernels are named, and for a ``line``."""
+=======
+def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
+    """Attribute nodes that are traced in the context to the part ``name`` of the model, which names their kernels."""
+>>>>>>> docstrings
     trace = _current.get()
     if trace is None:
         yield
@@ -150,19 +159,22 @@ def part(name: str, *, is_layer: bool = False, line: str = "") -> Iterator[None]
 
 
 def inner_part(name: str) -> str:
-    """Name a part of what is being traced, after the parts around it."""
+    """Return the name of a part inside of the current part."""
     trace = _current.get()
     return ".".join(filter(None, (trace.graph.origin if trace else "", name)))
 
 
 def is_training() -> bool:
-    """Whether the training step is being traced; in plain NumPy use, whether ``with mlaot.training():`` is in force."""
+    """Tell whether the training step is being traced.
+
+    In plain NumPy use, whether ``with mlaot.training():`` is in force.
+    """
     return _training.get()
 
 
 @contextmanager
 def training(on: bool = True) -> Iterator[None]:
-    """``with mlaot.training():`` dropout and normalization behave as in the training step."""
+    """Make dropout and normalization behave as in the training step: ``with mlaot.training():``."""
     token = _training.set(on)
     try:
         yield
@@ -171,14 +183,14 @@ def training(on: bool = True) -> Iterator[None]:
 
 
 def place_of(function: Any) -> str:
-    """Say where a function is defined, as ``model.py:12: ``."""
+    """Return the line where a function is defined, as ``model.py:12: ``."""
     code = getattr(function, "__code__", None)
     return line_of(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
 @contextmanager
 def located(function: Any) -> Iterator[None]:
-    """Make errors that come from no line of the user's code name the one where ``function`` is defined."""
+    """In the context, let errors without a line of the user's code name the line where ``function`` is defined."""
     try:
         yield
     except MlaotError as error:
@@ -193,7 +205,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
 def user_line(traceback: TracebackType | None) -> str:
-    """Say which line of the user's is innermost in a traceback, as ``model.py:12: ``; nothing where none is."""
+    """Return the innermost line of the user's code in a traceback, as ``model.py:12: ``, or an empty string."""
     line = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
@@ -204,7 +216,7 @@ def user_line(traceback: TracebackType | None) -> str:
 
 
 def calling_line() -> str:
-    """Say which line of the user's is innermost among the callers, as ``model.py:12: ``; nothing where none is."""
+    """Return the innermost line of the user's code among the callers, as ``model.py:12: ``, or an empty string."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         file = frame.f_code.co_filename
@@ -221,8 +233,13 @@ def locate_node() -> str:
 
 @cache
 def is_users(module: str, file: str) -> bool:
+<<<<<<< HEAD
     """Tell whether code is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
     is_hidden = file.startswith("<") or Path(file).is_relative_to(HERE) or Path(file).parent == SCRIPTS
     if module.partition(".")[0] in LIBRARIES or is_hidden:
+=======
+    """Tell whether code is the user's: not that of mlaot, NumPy, SciPy, PyTorch or Python."""
+    if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
+>>>>>>> docstrings
         return False
     return "site-packages" in file or not Path(file).is_relative_to(PYTHON)

@@ -1,7 +1,8 @@
 """Control flow: ``cond``, ``scan``, ``while_loop``, ``fori_loop``, with JAX's conventions.
 
-Traced, each is one node whose branches and bodies are subgraphs; on plain arrays they run as Python's own. Carries,
-operands and results are arrays, or dicts, lists and tuples of them. What the functions use besides is captured.
+When traced, each is one node whose branches and bodies are subgraphs. On plain arrays they run as ordinary Python.
+Carries, operands and results are arrays, or dicts, lists and tuples of arrays. Other arrays that the functions use are
+captured.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ Step = Callable[[list[Any], list[Any]], list[Any]]  # the new carries, for the c
 
 
 def cond(pred: Any, then: Function, otherwise: Function, *operands: Any) -> Any:
-    """``then(*operands)`` where ``pred`` is true, else ``otherwise(*operands)``; both give the same kind of result.
+    """Return ``then(*operands)`` if ``pred`` is true, and else ``otherwise(*operands)``.
 
-    ``pred`` is a bool scalar. One that is known while tracing picks its branch at once.
+    Both must return results of the same structure, shapes and dtypes. ``pred`` is a bool scalar. If it is known while
+    tracing, only its branch is traced.
     """
     if not any_traced(pred):
         return then(*operands) if pred else otherwise(*operands)
@@ -67,9 +69,10 @@ def cond(pred: Any, then: Function, otherwise: Function, *operands: Any) -> Any:
 
 
 def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False) -> tuple[Any, Any]:
-    """``carry, y = f(carry, x)`` for each ``x`` along the first axis of ``xs``: the last carry, and the ys stacked.
+    """Compute ``carry, y = f(carry, x)`` for each ``x`` along the first axis of ``xs``.
 
-    ``length`` is needed where there are no ``xs`` (``x`` is then None). ``reverse`` goes from the last to the first.
+    Return the last carry, and the stacked ys. Without ``xs``, ``x`` is None and ``length`` is the number of rounds.
+    With ``reverse`` the scan goes from the last ``x`` to the first.
     """
     carries, structure = tree.flatten(init)
     items, items_structure = tree.flatten(xs)
@@ -127,7 +130,10 @@ def _traced_scan(step: Step, init: list[Any], items: list[Any], rounds: Dim, rev
 
 
 def while_loop(condition: Function, body: Function, init: Any, bound: Any = None) -> Any:
-    """``carry = body(carry)`` as long as ``condition(carry)``, at most ``bound`` times."""
+    """Compute ``carry = body(carry)`` as long as ``condition(carry)``, at most ``bound`` times.
+
+    Return the last carry.
+    """
     if isinstance(bound, bool) or not (hasattr(bound, "__index__") or isinstance(bound, Expr)) or any_traced(bound):
         got = "none" if bound is None else repr(bound)
         raise MlaotError(f"while_loop: expected bound=, an integer that is the most rounds it may run, got {got}")
@@ -179,7 +185,7 @@ def _traced_while(test: Function, step: Step, init: list[Any], bound: Dim) -> li
 
 
 def _forgets_round(*traced: Subtrace) -> bool:
-    """Drop the round's number, the last argument, from functions that do not read it, as they draw no numbers."""
+    """Drop the round's number, the last argument, from functions that draw no random numbers and so do not read it."""
     if any(part.arguments[-1] in part.graph.nodes() for part in traced):
         return False
     for part in traced:
@@ -189,7 +195,10 @@ def _forgets_round(*traced: Subtrace) -> bool:
 
 
 def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
-    """``carry = body(i, carry)`` for each i from ``lower`` to ``upper - 1``, which are known while tracing."""
+    """Compute ``carry = body(i, carry)`` for each i from ``lower`` to ``upper - 1``; return the last carry.
+
+    Both bounds must be known while tracing.
+    """
     if any_traced(lower, upper):
         raise MlaotError("fori_loop: expected bounds that are known while tracing; use mlaot.while_loop(.., bound=..)")
     rounds = upper - lower
@@ -203,7 +212,7 @@ def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
 
 
 def _rounds(items: Sequence[Any], length: Any) -> Any:
-    """Work out the length of a scan from its xs and from ``length``."""
+    """Return the length of a scan, given by its xs or by ``length``."""
     shapes = [item.shape if hasattr(item, "shape") else np.shape(item) for item in items]
     if any(not shape for shape in shapes):
         raise MlaotError("scan: expected xs with an axis to go along, got a scalar")
@@ -218,7 +227,7 @@ def _rounds(items: Sequence[Any], length: Any) -> Any:
 
 
 def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
-    """Make nodes of the carries at the start; Python's numbers take the dtype that the first round gives them."""
+    """Convert the initial carries to nodes. Numbers of Python take the dtype of the first round's result."""
     strong = {i: as_node(leaf) for i, leaf in enumerate(init) if not is_weak(leaf)}
     if len(strong) == len(init):
         return list(strong.values())
@@ -238,13 +247,13 @@ def _carries(init: list[Any], step: Step, slices: Sequence[Any]) -> list[Node]:
 
 
 def _like(new_carries: Sequence[Any], carries: Sequence[Node]) -> list[Any]:
-    """Give Python's numbers among new carries the dtypes of the old ones."""
+    """Convert numbers of Python among new carries to the dtypes of the old carries."""
     pairs = zip(new_carries, carries, strict=True)
     return [Tensor(as_node(new, old.type.dtype)) if is_weak(new) else new for new, old in pairs]
 
 
 def _agree(first: tuple[Subtrace, list[Any]], second: tuple[Subtrace, list[Any]], order: Sequence[int]) -> None:
-    """Give Python's numbers that a branch returns the dtype of what the other branch returns."""
+    """Convert numbers of Python that one branch returns to the dtypes of the other branch's results."""
     for i, place in enumerate(order):
         a, b = first[1][i], second[1][place]
         kind = result_type(a, b)
@@ -255,7 +264,7 @@ def _agree(first: tuple[Subtrace, list[Any]], second: tuple[Subtrace, list[Any]]
 
 
 def _share_captured(first: Subtrace, second: Subtrace) -> tuple[list[Node], tuple[Any, Any]]:
-    """Make two functions capture the same nodes: return these nodes, and the two graphs."""
+    """Make two functions capture the same nodes; return these nodes and the two graphs."""
     captured = tuple(dict.fromkeys((*first.captured, *second.captured)))
     return _local(captured), (first.taking(captured), second.taking(captured))
 
@@ -269,7 +278,7 @@ def _tensors(node: Node) -> list[Any]:
 
 
 def _leaves_like(name: str, structure: Any, carry: Any) -> list[Any]:
-    """Return the leaves of a new carry in the order of the old one's."""
+    """Return the leaves of a new carry in the order of the old carry."""
     own = tree.flatten(carry)[1]
     if own != structure:
         raise MlaotError(f"{name}: expected a carry like the first, {_show(structure)}, got {_show(own)}")
@@ -294,7 +303,7 @@ def _check_shapes(name: str, old: Sequence[Any], new: Sequence[Any]) -> None:
 
 
 def _show(structure: Any) -> str:
-    """Write a structure with a star for each array."""
+    """Format a structure with a star for each array."""
     if isinstance(structure, Mapping):
         return "{" + ", ".join(f"{key!r}: {_show(part)}" for key, part in structure.items()) + "}"
     if isinstance(structure, list):

@@ -1,4 +1,4 @@
-"""What a front end hands to the compiler: graphs for one example (or a batch), parameters, buffers, an optimizer."""
+"""The result of a front end: graphs for one example (or a batch), parameters, buffers, an optimizer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Reference = Callable[[Arrays], Arrays]
 
 
 class Optimizer(Protocol):
-    """How parameters are updated: functions over arrays, plain or traced, by name."""
+    """An optimizer, which updates parameters: its functions take arrays, plain or traced, by name."""
 
     lr: Any
 
     def init(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the state to start from."""
+        """Return the initial state."""
 
     def update(
         self, parameters: dict[str, Any], gradients: dict[str, Any], state: dict[str, Any], lr: Any
@@ -33,23 +33,30 @@ class Optimizer(Protocol):
 
 @dataclass
 class Traced:
-    """The graph ``model`` with its outputs and, to train, an output ``loss``; ``training``: the same traced for the
-    training step, where that differs (dropout, normalization); ``entries``: the user's further functions by name.
+    """The graphs of a traced model, and the data that belong to them.
 
-    Inputs that are parameters or buffers have the note ``parameter``; a graph's ``writes`` are new values of buffers.
-    ``parameters`` are trained (frozen where there is no loss), ``buffers`` are further state, both by input name;
-    ``constants`` are weights that stay as they are while others are trained.
-    ``named`` are the arrays that the user declared of the parameters of a scalar model: by name the numbers of their
-    elements in the flat input ``PARAMETERS``. ``per_example``: the graphs are for one example
-    and get the dimension ``batch``. ``arguments``: inputs of ``forward``, needed or not. Without an ``optimizer`` the
-    update is stochastic gradient descent with ``learning_rate``. ``docs``: what the user says of an entry, in a line.
-    ``taps``: nodes of the graph that ``mlaot.tap`` named, which none but the entry ``intermediates`` gives.
-    ``refusals``: the graph's last output is a number that says which of these is wrong with the inputs, 0 for none.
-    ``dicts``: those of ``forward`` and the entries whose outputs are a dict.
-    ``file_names``: what the file that the model comes from calls the inputs and outputs of ``forward``. ``info``: what
-    ``info()`` tells besides. ``generation``: how texts are generated, if they are. ``labels``: by entry and output, the
-    strings whose places the output holds, which callers get; an input has them in its note ``strings``. ``steps``: by
-    entry and output, what makes strings of its numbers; an input that is made has its step in its note ``made``.
+    ``model`` is the graph with the model's outputs, and with an output ``loss`` if it trains. ``training`` is the graph
+    of the training step, if that differs (dropout, normalization). ``entries`` are the user's further functions by
+    name.
+
+    Inputs that are parameters or buffers have the note ``parameter``. The ``writes`` of a graph are new values of
+    buffers. ``parameters`` are trained, or constant if there is no loss, and ``buffers`` are further state, both by
+    input name. ``constants`` are weights that stay constant while others are trained. ``named`` are the arrays that the
+    user declared for the parameters of a scalar model: by name, the numbers of their elements in the flat input
+    ``PARAMETERS``.
+
+    With ``per_example`` the graphs are for one example, and get the dimension ``batch``. ``arguments`` are the inputs
+    of ``forward``, used or not. Without an ``optimizer`` the update is stochastic gradient descent with
+    ``learning_rate``. ``docs`` has the user's description of each entry, one line. ``taps`` are the nodes that
+    ``mlaot.tap`` named; only the entry ``intermediates`` returns them. If there are ``refusals``, the graph's last
+    output is the number of the one that applies to the inputs, or 0 for none. ``dicts`` names the entries whose outputs
+    are a dict.
+
+    ``file_names`` has the names of the inputs and outputs of ``forward`` in the file that the model comes from.
+    ``info`` is added to the result of ``info()``. ``generation`` says how texts are generated. ``labels`` has, by entry
+    and output, the strings whose indices the output holds; callers get the strings. An input has them in its note
+    ``strings``. ``steps`` has, by entry and output, the step that makes strings of its numbers. An input that a step
+    makes has it in its note ``made``.
     """
 
     graph: Graph
@@ -87,11 +94,11 @@ class Traced:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declared model: ``trace()`` gives its graph. Made by ``mlaot.micrograd.declare`` and ``mlaot.model``.
+    """A declared model, whose ``trace()`` returns its graph. ``mlaot.model`` and ``mlaot.micrograd.declare`` make it.
 
-    ``place``: the line of the user's code where it is, as ``model.py:12: ``, for errors of no other line.
-    ``references``: others that compute the same, by name, each a function of inputs by name that gives the outputs.
-    ``sample``: inputs by name whose ranges count where nothing else says them.
+    ``place`` is the line of the declaration, as ``model.py:12: ``, for errors without a line of their own.
+    ``references`` are other implementations by name: functions from inputs by name to the outputs. ``sample`` has
+    inputs by name; their ranges are used for inputs without known ranges.
     """
 
     trace: Callable[[], Traced]

@@ -1,8 +1,8 @@
-"""The state of random numbers, and how draws are counted: the same numbers on every machine.
+"""The state of random numbers and the counting of draws, which give the same numbers on every machine.
 
-The state is the buffer ``random``: two words of a key, and a counter. A draw is Threefry-2x32 of the key, the counter,
-and the number of the draw in its entry; each entry that draws advances the counter by one. In plain NumPy use the
-same numbers come: a call of a model is an entry, and so is a draw outside of one.
+The state is the buffer ``random``: a key of two words, and a counter. A draw is Threefry-2x32 (Salmon et al., 2011) of
+the key, the counter, and the number of the draw in its entry. Each entry that draws advances the counter by one. Plain
+NumPy use gives the same numbers. There, a call of a model counts as an entry, and a draw outside of a call as one too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def draw_words(shape: tuple[Dim, ...]) -> Any:
 
 
 def _key() -> Any:
-    """Compute the key of this entry's draws: the state's key, mixed with its counter and the rounds of loops."""
+    """Compute the key of this entry's draws, which mixes the state's key, its counter and the rounds of loops."""
     words = state if current() is not None else state.array
     first, second = words[0], words[1] + words[2]
     for index in _folded.get():
@@ -58,7 +58,10 @@ def _key() -> Any:
 
 @contextmanager
 def entry() -> Iterator[None]:
-    """Make a call of a model in plain NumPy use: draws count from 0, and the counter advances if there were any."""
+    """Count the draws of a call of a model from 0, in plain NumPy use.
+
+    Advance the counter after a call with draws.
+    """
     if _site.get() is not None:
         yield
         return
@@ -73,7 +76,7 @@ def entry() -> Iterator[None]:
 
 
 def advance() -> None:
-    """Count this entry, so that the next one draws other numbers."""
+    """Advance the counter, so that the next entry draws other numbers."""
     state.assign(state + np.array([0, 0, 1], np.uint32) if current() is not None else _next(state.array))
 
 
@@ -83,16 +86,16 @@ def _next(words: Any) -> Any:
 
 
 def drawn() -> int:
-    """Return how many draws this call has made so far, in plain NumPy use."""
+    """Return the number of draws of this call so far, in plain NumPy use."""
     site = _site.get()
     return 0 if site is None else site[0]
 
 
 @contextmanager
 def folded(index: Any, start: int | None = None) -> Iterator[None]:
-    """Draw other numbers in each round of a loop: mix the round's number into the key.
+    """Mix the number of a loop's round into the key, so that each round draws other numbers.
 
-    In plain NumPy use every round counts its draws from ``start``, as the rounds of a traced loop do.
+    In plain NumPy use every round counts its draws from ``start``, as in a traced loop.
     """
     site = _site.get()
     before = drawn()

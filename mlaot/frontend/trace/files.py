@@ -1,7 +1,6 @@
-"""``mlaot.load``: read a safetensors file, such as a compiled module's ``save`` writes, into parameters of a model.
+"""``mlaot.load``: read a safetensors file, such as ``save`` of a compiled module writes, into parameters of a model.
 
-Models call it while they are declared. ``nn.Module.load_state_dict`` asks ``is_for_training`` too. (The files that
-mlaot writes are in ``mlaot/files.py``.)
+Models call it while they are declared. (``mlaot/files.py`` has the files that mlaot writes.)
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from mlaot.ir.types import DTYPES, DType, bf16
 
 
 def load(path: str | Path) -> dict[str, Parameter | Buffer]:
-    """The arrays of a safetensors file by name: floating-point numbers as parameters, others as buffers.
+    """Return the arrays of a safetensors file by name: floating-point numbers as parameters, others as buffers.
 
-    A relative path is looked for beside the calling module, then in the current folder. What a module keeps for
-    training only, the optimizer's state and that of the random numbers, is left out.
+    A relative path is searched beside the calling module, then in the current folder. The state of the optimizer and of
+    the random numbers, which a module stores for further training, is left out.
     """
     # The module of the user's that calls this: nothing of mlaot's may stand between.
     caller = sys._getframe(1).f_code.co_filename
@@ -35,7 +34,7 @@ def load(path: str | Path) -> dict[str, Parameter | Buffer]:
 
 
 def is_for_training(name: str) -> bool:
-    """Tell whether an array of this name serves further training only, and the model computes without it."""
+    """Tell whether an array of this name is only for further training, and not read by the model."""
     return name == draws.NAME or name.startswith(OPTIMIZER)
 
 
@@ -60,7 +59,7 @@ def read(path: Path) -> dict[str, Parameter | Buffer]:
 
 
 def array_of(name: str, dtype: DType, shape: list[int], data: bytes) -> Parameter | Buffer:
-    """Make a parameter or buffer of bytes, which are in little-endian order."""
+    """Convert bytes in little-endian order to a parameter or buffer."""
     if dtype is bf16:  # the upper half of a float32, as NumPy has no bfloat16
         wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
         parameter = Parameter(name, wide.view(np.float32).reshape(shape))

@@ -1,7 +1,8 @@
-"""``grad``, ``value_and_grad``, ``jvp`` and ``vmap``: of traced arrays inside a model, of plain arrays outside.
+"""Transformations of functions: ``grad``, ``value_and_grad``, ``jvp`` and ``vmap``.
 
-A function is traced into a graph of its own, the graph is transformed, and the result is put into the enclosing graph,
-or computed at once where there is none. So gradients of gradients and ``vmap`` of ``grad`` work.
+They work on traced arrays inside of a model, and on plain arrays outside. A function is traced into a graph of its own,
+which is transformed. The result is inserted into the enclosing graph, or evaluated at once if there is none. So
+gradients of gradients and ``vmap`` of ``grad`` work.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def type_of(value: Any) -> Type:
 
 
 def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
-    """A function that gives ``function``'s value, a scalar, and its gradient by the arguments ``argnums``."""
+    """Return a function that returns the scalar value of ``function`` and its gradient.
+
+    The gradient is with respect to the arguments ``argnums``.
+    """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @wraps(function)
@@ -60,7 +64,10 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Func
 
 
 def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
-    """A function that gives the gradient of ``function``, whose value is a scalar, by the arguments ``argnums``."""
+    """Return a function that returns the gradient of ``function``, whose value must be a scalar.
+
+    The gradient is with respect to the arguments ``argnums``.
+    """
     both = value_and_grad(function, argnums)
 
     @wraps(function)
@@ -77,14 +84,17 @@ def _check_argnums(numbers: Sequence[int], count: int) -> None:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether a value becomes an argument of a traced function; Python's numbers and other objects do not."""
+    """Tell whether a value becomes an argument of a traced function.
+
+    Numbers of Python and other objects are constants.
+    """
     return isinstance(value, Tensor | Held | np.ndarray | np.generic)
 
 
 def _traced(
     function: Function, leaves: list[Any], structure: Any, arrays: Sequence[int], options: dict[str, Any]
 ) -> Subtrace:
-    """Trace ``function`` of the arguments ``structure`` as a function of those of its leaves that are ``arrays``."""
+    """Trace ``function`` of the arguments ``structure`` as a function of the leaves that are ``arrays``."""
 
     def flat(*values: Any) -> Any:
         replaced = dict(zip(arrays, values, strict=True))
@@ -94,7 +104,7 @@ def _traced(
 
 
 def _add_gradients(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
-    """Put the gradients of the first output behind it; writes and taps stay last."""
+    """Insert the gradients of the first output after it. Writes and taps remain last."""
     if traced.structure is not tree.LEAF:
         raise MlaotError("grad needs a function that returns one scalar, got several values")
     for node in wanted:
@@ -111,7 +121,10 @@ def _add_gradients(traced: Subtrace, wanted: Sequence[Node]) -> Subtrace:
 
 
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The value of ``function`` and its directional derivative: the cotangent pulled back, and that differentiated."""
+    """Return the value of ``function`` and its directional derivative.
+
+    The derivative is computed by reverse mode applied twice.
+    """
     leaves, structure = tree.flatten(tuple(primals))
     directions = tree.flatten(tuple(tangents))[0]
     if len(leaves) != len(directions):
@@ -132,7 +145,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
 
 
 def _push_forward(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> list[Any]:
-    """Compute ``J v`` as the gradient of ``(J^T u) . v`` by ``u``, for which any ``u`` will do."""
+    """Compute ``J v`` as the gradient of ``(J^T u) . v`` with respect to ``u``, at any ``u``."""
     outputs = [node.find() for node in inner.graph.outputs.values()]
     pulls = [inner.graph.input(f"cotangent{i}", node.type) for i, node in enumerate(outputs)]
     total = None
@@ -156,7 +169,10 @@ def _push_forward(inner: Subtrace, points: list[Any], along: Sequence[Any]) -> l
 
 
 def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
-    """A function that applies ``function`` to each slice of its arguments along ``in_axes`` (None: to the whole)."""
+    """Return a function that applies ``function`` to each slice of its arguments along ``in_axes``.
+
+    An argument whose axis is None is passed whole.
+    """
 
     @wraps(function)
     def mapped(*args: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What a model asks of the world while it is traced becomes a constant of the module: a warning says so.
+"""Warnings of impure inputs: values that a model reads from outside while it is traced, which become constants.
 
-Random numbers, clocks, files and environment variables are seen where the user's own code asks for them, in builds
-only: a profile function sees the calls of C functions, an audit hook the files, and NumPy's generators, whose methods
-neither sees, are found out by their state after each line of the user's code.
+In builds, random numbers, clocks, files and environment variables are noticed if the user's own code reads them. A
+profile function sees the calls of C functions, and an audit hook the opened files. Neither sees the methods of NumPy's
+generators, so their states are compared after each line of the user's code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _watching: ContextVar[bool] = ContextVar("watching", default=False)
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Warn of what the user's code asks meanwhile, unless a profiler or debugger is at work."""
+    """In the context, warn of impure inputs of the user's code, unless a profiler or debugger is active."""
     if not is_building() or _watching.get() or sys.getprofile() or sys.gettrace():
         yield
         return
@@ -62,7 +62,7 @@ def watched() -> Iterator[None]:
 
 
 def see_call(frame: FrameType, event: str, function: Any) -> None:
-    """Notice clocks, and random numbers of Python and of the system: a profile function."""
+    """Notice clocks, and random numbers of Python and of the system. This is a profile function."""
     if event != "c_call" or function.__name__ not in ASKING:
         return
     name, owner = function.__name__, getattr(function, "__self__", None)
@@ -75,7 +75,7 @@ def see_call(frame: FrameType, event: str, function: Any) -> None:
 
 
 def note(frame: FrameType | None, message: str, through: set[str] | None = None) -> None:
-    """Warn at the user's line that asked, if it did so itself or only ``through`` these modules of Python."""
+    """Warn at the user's line that read an impure input, directly or only ``through`` these modules of Python."""
     while frame is not None and through and frame.f_globals.get("__name__", "") in through:
         frame = frame.f_back
     if frame is not None and is_users_code(frame):
@@ -83,7 +83,7 @@ def note(frame: FrameType | None, message: str, through: set[str] | None = None)
 
 
 def is_users_code(frame: FrameType) -> bool:
-    """Tell whether the user has written the code of a frame."""
+    """Tell whether the code of a frame is the user's."""
     code = frame.f_code
     if (answer := _users.get(id(code))) is None:
         answer = _users[id(code)] = code, is_users(frame.f_globals.get("__name__", ""), code.co_filename)
@@ -94,14 +94,14 @@ _users: dict[int, tuple[CodeType, bool]] = {}  # by identity: the hash of a code
 
 
 def as_values(state: object) -> object:
-    """Make values that can be compared of a generator's state, without modules that a model may have taken away."""
+    """Convert a generator's state to values that can be compared, without modules that a model may have removed."""
     if isinstance(state, dict):
         return [(key, as_values(part)) for key, part in state.items()]
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
 class Generators:
-    """NumPy's generators that there were before the trace, and the states in which they were last seen."""
+    """NumPy's generators that existed before the trace, and their states when last compared."""
 
     def __init__(self) -> None:
         kinds = (np.random.Generator, np.random.RandomState)
@@ -114,7 +114,7 @@ class Generators:
         return [as_values(bits.state) for bits in self.bits]
 
     def see_function(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        """Follow the user's functions line by line, and no others; notice environment variables: a trace function."""
+        """Follow only the user's functions line by line, and notice environment variables. This is a trace function."""
         if frame.f_code is ENVIRONMENT:
             note(frame.f_back, f"the environment variable {frame.f_locals['key']} is read {ASKED}", QUESTIONERS)
         if not is_users_code(frame):
@@ -134,7 +134,7 @@ class Generators:
 
 
 def listen() -> None:
-    """Hear of opened files from now on. An audit hook cannot be taken back, so there is only one."""
+    """Install the audit hook for opened files, once, as an audit hook cannot be removed."""
     if not _listening:
         _listening.append(True)
         sys.addaudithook(see_event)
@@ -144,7 +144,7 @@ _listening: list[bool] = []
 
 
 def see_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """Notice the files that are read: an audit hook."""
+    """Notice the files that are read. This is an audit hook."""
     if event not in ("open", "mlaot.load") or not _watching.get() or not isinstance(arguments[0], str | os.PathLike):
         return
     if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):

@@ -1,4 +1,4 @@
-"""``@mlaot.model``: a function of annotated arrays becomes graphs, with the parameters and buffers that it meets."""
+"""``@mlaot.model``: a function of annotated arrays becomes graphs, with the parameters and buffers that it uses."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ def model(
     learning_rate: float = 0.1,
     text: Text | None = None,
 ) -> Any:
-    """Mark a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
+    """Declare a function of annotated arrays as a model: ``def net(x: mlaot.f32[64]): ...``.
 
-    Without a named dim in the annotations the function is for one example and the module serves any batch. ``loss`` is
-    a function of the outputs, a tuple's one by one and a dict as a whole, and further annotated inputs; with it the
-    module trains ``parameters`` (all it meets, unless given) by ``optimizer``, or by stochastic gradient descent.
-    ``parameters`` are a dict of arrays, or any object whose attributes hold ``Parameter``s and ``Buffer``s: their names
-    are paths of attributes. With a ``text`` the module generates texts.
+    Without a named dim in the annotations, the function is for one example, and the module accepts any batch. ``loss``
+    is a function of the outputs and of further annotated inputs. It gets the outputs of a tuple one by one, and a dict
+    as a whole. With a loss the module trains ``parameters`` by ``optimizer``, by default by stochastic gradient
+    descent. ``parameters`` is a dict of arrays, or any object whose attributes hold ``Parameter``s and ``Buffer``s,
+    which are named by their paths of attributes. The default is all parameters that the function uses. With ``text``
+    the module generates texts.
+
+    A declaration that cannot be compiled raises ``MlaotError`` in the build.
     """
     if function is None:
         return lambda f: Model(f, loss, optimizer, parameters, learning_rate, text)
@@ -55,7 +58,7 @@ def model(
 
 
 class Model(Declaration):
-    """A function that can be compiled, and still called."""
+    """A function that can be compiled, and still be called in plain NumPy."""
 
     function: Function
     entries: dict[str, Function]
@@ -90,7 +93,7 @@ class Model(Declaration):
         return found
 
     def entry(self, function: Function) -> Function:
-        """Mark a further function of the module, over the same parameters and buffers."""
+        """Declare a further function of the module, with the same parameters and buffers."""
         if function.__name__ in self.entries or function.__name__ in RESERVED:
             raise MlaotError(f"the module has an entry called {function.__name__!r} already; choose another name")
         self.entries[function.__name__] = function
@@ -107,7 +110,10 @@ def _check_options(function: Any, loss: Any, optimizer: Any, learning_rate: Any)
 
 
 def check_optimizer(optimizer: Any, loss: Any, advice: str) -> None:
-    """Refuse what is neither an optimizer nor None, and an optimizer without a loss; ``advice`` mends the latter."""
+    """Raise ``MlaotError`` unless ``optimizer`` is None, or an optimizer of a model with a loss.
+
+    ``advice`` is the hint for an optimizer without a loss.
+    """
     is_one = hasattr(optimizer, "init") and hasattr(optimizer, "update") and not isinstance(optimizer, type)
     if optimizer is not None and not is_one:
         raise MlaotError(f"optimizer: expected one such as mlaot.optim.Adam(lr=1e-3), got {optimizer!r}")
@@ -171,7 +177,7 @@ def _trace(
 
 
 def _generation(text: Text, graphs: Mapping[str, Graph]) -> Generation:
-    """Return how the module generates texts; refuse an entry that there is not."""
+    """Return how the module generates texts. Raise ``MlaotError`` if the entry does not exist."""
     if text.entry not in graphs:
         raise MlaotError(f"Text: entry: the model has {', '.join(graphs)}, got {text.entry!r}")
     return text.facts(graphs[text.entry])
@@ -183,14 +189,14 @@ def _summary(function: Function) -> str:
 
 
 def _trained(held: Mapping[str, Held], declared: Mapping[str, Held] | None, optimizer: Any) -> set[str]:
-    """Name what the training step updates: every parameter that wants a gradient, or those that the user gave."""
+    """Return the names of the trained parameters: those given, or all with ``requires_grad``."""
     names = {name for name, value in held.items() if isinstance(value, Parameter) and value.requires_grad}
     names = {name for name in names if not hasattr(optimizer, "trains") or optimizer.trains(name)}
     return names if declared is None else names & set(declared)
 
 
 def _warn_of_untrained(function: Function, graph: Graph, wanted: set[str]) -> None:
-    """Warn of parameters that the loss does not depend on: the model has likely forgotten them."""
+    """Warn of parameters that the loss does not depend on."""
     met = {node.attrs["name"] for node in topological([graph.outputs["loss"]]) if node.op.name == "input"}
     if unmet := [name for name in graph.inputs if name in wanted - met]:
         names, more = ", ".join(map(repr, unmet[:3])), f" and {len(unmet) - 3} more" * (len(unmet) > 3)
@@ -206,7 +212,7 @@ def _model_graph(
     text: Text | None,
     labels: LabelsOf,
 ) -> tuple[Graph, tuple[str, ...], dict[str, Node], bool]:
-    """Trace a model and its loss: the graph, the arguments' names, what it taps, and whether it returns a dict."""
+    """Trace a model and its loss; return the graph, the arguments' names, its taps, and whether it returns a dict."""
     trace = _root("model", declared, held)
     graph = trace.graph
     with tracing(trace):
@@ -237,7 +243,7 @@ def _entry_graph(
     text: Text | None,
     labels: LabelsOf,
 ) -> Graph:
-    """Trace a further function; its name joins ``dicts`` where it returns a dict."""
+    """Trace a further function, and add its name to ``dicts`` if it returns a dict."""
     trace = _root(name, declared, held)
     with located(function), tracing(trace):
         arguments = _arguments(trace.graph, function, 0)
@@ -261,7 +267,7 @@ def _root(name: str, declared: Mapping[str, Held], held: dict[str, Held]) -> Tra
 
 
 def _finish(trace: Trace) -> None:
-    """Record the writes of an entry; one that drew random numbers counts itself."""
+    """Record the writes of an entry. An entry that drew random numbers advances their counter."""
     if trace.sites:
         draws.advance()
     trace.graph.writes = {name: node for name, node in trace.writes.items() if node is not trace.graph.inputs[name]}
@@ -281,7 +287,7 @@ def _loss_node(graph: Graph, value: Any) -> Node:
 
 
 def _arguments(graph: Graph, function: Function, skip: int) -> list[Tensor]:
-    """Make a traced array for each annotated argument behind the first ``skip``."""
+    """Return a traced array for each annotated argument after the first ``skip``."""
     with located(function):
         return _annotated(graph, function, skip)
 
@@ -330,7 +336,7 @@ def _annotated(graph: Graph, function: Function, skip: int) -> list[Tensor]:
 
 
 def _shared(graph: Graph, name: str, argument: str, hint: Type) -> Node | None:
-    """Return the model's own input that a loss takes too, by its name."""
+    """Return the model's input of this name, if the loss also takes it."""
     input_ = graph.inputs.get(argument)
     if input_ is None or (input_.type == hint and not input_.attrs.get("parameter")):
         return input_
@@ -348,7 +354,10 @@ def _named(outputs: Any) -> dict[str, Any]:
 
 
 def _set_outputs(trace: Trace, outputs: Any, labels: LabelsOf) -> None:
-    """Let a graph give what its function has returned: of strings the places, and the strings as ``labels``."""
+    """Set the outputs of a graph to the function's results.
+
+    For strings they are indices, with the strings in ``labels``.
+    """
     for name, value in _named(outputs).items():
         is_label = isinstance(value, Labels)
         if is_label:
@@ -380,7 +389,7 @@ def _named_dims(graph: Graph) -> bool:
 
 
 def _check_writes(function: Function, graphs: list[Graph], per_example: bool) -> None:
-    """Refuse updates of state by a model for one example: which example of a batch would it be?"""
+    """Raise ``MlaotError`` if a model for one example updates state, as a batch has no single new value."""
     for graph in graphs:
         written = [name for name in graph.writes if name != draws.NAME]
         arrays = [name for name, node in graph.inputs.items() if not node.attrs.get("parameter")]
@@ -401,7 +410,7 @@ def _check_entries(function: Function, entries: Mapping[str, Graph], per_example
 
 
 def _walk(parameters: Any) -> dict[str, Held]:
-    """Collect parameters and buffers by name: those of a dict, or those that an object's attributes hold."""
+    """Return parameters and buffers by name: those in a dict, or those in an object's attributes."""
     if isinstance(parameters, Mapping):
         named = {str(key): value for key, value in parameters.items()}
         holder = {key: Parameter(key, v) if _is_array(v) and not isinstance(v, Held) else v for key, v in named.items()}

@@ -1,4 +1,7 @@
-"""Values as nodes: NumPy's promotion and broadcasting. Python's numbers are weak, they take the arrays' dtype."""
+"""Conversion of values to nodes, by NumPy's promotion and broadcasting.
+
+Numbers of Python take the dtype of the arrays.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ WEAK = (bool, int, float)
 
 
 def apply(op: Op, *args: Node, **attrs: Any) -> Node:
-    """Add a node of ``op``, which may have no arguments, to the graph being traced."""
+    """Add a node of ``op`` to the current graph. The op may have no arguments."""
     return needed().graph.add(op, args, attrs)
 
 
 def as_node(value: Any, dtype: DType | None = None) -> Node:
-    """Return any value as a node of the graph being traced, of ``dtype`` where that is given."""
+    """Return any value as a node of the current graph, converted to ``dtype`` if that is given."""
     if isinstance(value, Traceable):
         node = value.local_node()
     elif isinstance(value, Expr):
@@ -60,7 +63,7 @@ def cast(node: Node, dtype: DType) -> Node:
 
 
 def is_weak(value: Any) -> bool:
-    """Tell whether a value is a number of Python's, whose dtype gives way to that of arrays."""
+    """Tell whether a value is a number of Python, which takes the dtype of the arrays that it is combined with."""
     return type(value) in WEAK or isinstance(value, Expr)
 
 
@@ -103,7 +106,7 @@ def numpy_dtype(x: Any) -> Any:
 
 
 def result_type(*values: Any) -> DType:
-    """Return the dtype that NumPy promotes ``values`` to, bfloat16 being 16 bits of floating point too."""
+    """Return the dtype that NumPy promotes ``values`` to; bfloat16 is promoted like float16."""
     strong = [strong_type(v) for v in values if not is_weak(v)]
     weak = [type(v)(0) if type(v) in WEAK else 0 for v in values if is_weak(v)]
     as_numpy = [np.dtype("float16" if d is bf16 else d.numpy) for d in strong]
@@ -120,7 +123,7 @@ def promote(*values: Any) -> list[Node]:
 
 
 def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    """Broadcast shapes by NumPy's rule; a named dim goes with itself and with 1."""
+    """Broadcast shapes by NumPy's rule. A named dim fits itself and 1."""
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = []
     for i in range(-rank, 0):
@@ -160,7 +163,7 @@ def normal_axis(axis: Any, rank: int) -> int:
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Count axes from the front, and sort them; take all where ``axis`` is None."""
+    """Return axes counted from the front and sorted, or all axes if ``axis`` is None."""
     if axis is None:
         return tuple(range(rank))
     axes = [normal_axis(a, rank) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
@@ -170,10 +173,10 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def full(shape: tuple[Dim, ...], value: Any, dtype: DType) -> Node:
-    """Make an array of ``value``, a number."""
+    """Return an array filled with the number ``value``."""
     return broadcast_node(as_node(value, dtype), shape)
 
 
 def like(node: Node, value: Any) -> Node:
-    """Make an array of ``value``, of ``node``'s type."""
+    """Return an array filled with ``value``, of the type of ``node``."""
     return full(node.type.shape, value, node.type.dtype)

@@ -1,8 +1,8 @@
-"""How NumPy's functions reach traced arrays: one table from names to implementations.
+"""Dispatch of NumPy's functions to traced arrays: one table from names to implementations.
 
-``@implements("concatenate")`` enters the traced meaning of ``np.concatenate``: a function with NumPy's arguments, over
-ops. NumPy hands a call with a traced array over (``__array_ufunc__``, ``__array_function__``); for parameters outside
-of tracing NumPy itself computes with their arrays.
+``@implements("concatenate")`` registers the traced implementation of ``np.concatenate``: a function with NumPy's
+arguments, composed of ops. NumPy passes on a call with a traced array (``__array_ufunc__``, ``__array_function__``).
+Outside of tracing, NumPy itself computes with the arrays of parameters.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ HINTS = {
 
 
 def implements(*names: str) -> Callable[[Implementation], Implementation]:
-    """Enter a function into the table under NumPy's ``names``."""
+    """Register a function in the table under NumPy's ``names``."""
 
     def enter(function: Implementation) -> Implementation:
         for name in names:
@@ -104,7 +104,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 class Traceable:
-    """What an array of a model says of itself: a ``Tensor``, a ``Parameter`` or a ``Buffer``."""
+    """The interface of an array of a model: a ``Tensor``, a ``Parameter`` or a ``Buffer``."""
 
     @property
     def type(self) -> Type:
@@ -117,7 +117,7 @@ class Traceable:
         raise NotImplementedError
 
     def local_node(self) -> Node:
-        """Give the array as a node of the graph being traced."""
+        """Return the array as a node of the current graph."""
         raise NotImplementedError
 
     def plain(self) -> Any:
@@ -126,7 +126,7 @@ class Traceable:
 
 
 class Operators(Traceable):
-    """Python's operators and the methods of NumPy's arrays, by NumPy's functions."""
+    """Python's operators and the methods of NumPy's arrays, implemented by NumPy's functions."""
 
     __array_priority__ = 1000
     __hash__ = object.__hash__
@@ -226,7 +226,7 @@ class Operators(Traceable):
 
     @property
     def at(self) -> At:
-        """``x.at[index].set(values)``, also ``add``, ``max``, ``min``: a copy in which elements are changed."""
+        """Updates by ``set``, ``add``, ``max`` or ``min``: ``x.at[index].set(values)`` returns a changed copy."""
         return At(self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -250,7 +250,7 @@ class Operators(Traceable):
 
 
 class At:
-    """What ``x.at`` is; index it."""
+    """The value of ``x.at``, which must be indexed."""
 
     def __init__(self, array: Any, index: Any = None) -> None:
         self._array = array
@@ -276,17 +276,17 @@ class At:
 
 
 def is_traced(value: Any) -> bool:
-    """Whether ``value`` stands for a node of the graph being traced."""
+    """Tell whether ``value`` stands for a node of the graph being traced."""
     return isinstance(value, Traceable) and value.is_traced
 
 
 def any_traced(*values: Any) -> bool:
-    """Tell whether a value, or something in a list of values, is traced."""
+    """Tell whether a value, or any element of a list, is traced."""
     return any(any_traced(*v) if isinstance(v, list | tuple) else is_traced(v) for v in values)
 
 
 def plain(value: Any) -> Any:
-    """``value`` with parameters and buffers replaced by their arrays, also in lists, tuples and dicts."""
+    """Return ``value`` with parameters and buffers replaced by their arrays, also in lists, tuples and dicts."""
     if isinstance(value, Traceable):
         return value.plain()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -297,14 +297,14 @@ def plain(value: Any) -> Any:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Name a function of NumPy's: ``concatenate``, ``linalg.norm``."""
+    """Return the name of a NumPy function: ``concatenate``, ``linalg.norm``."""
     module = getattr(function, "__module__", "") or ""
     inner = module.partition(".")[2] if module.startswith(("numpy.linalg", "numpy.fft")) else ""
     return f"{inner}.{function.__name__}" if inner else function.__name__
 
 
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Call ``np.function(*args, **options)``, an argument of which is traced, a parameter or a buffer."""
+    """Call ``np.function(*args, **options)`` with a traced argument, a parameter or a buffer."""
     if not anything_traced(args, options):
         return function(*plain(args), **plain(options))
     name = name_of(function)
@@ -324,7 +324,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
 
 
 def run(name: str, implementation: Implementation | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Call an implementation, and make its errors name the function."""
+    """Call an implementation, with the function's name in its errors."""
     options = {k: v for k, v in options.items() if v is not np._NoValue}
     if options.get("out") is not None:
         raise MlaotError(f"{name} with out=: {IN_PLACE}")
@@ -347,7 +347,7 @@ def run(name: str, implementation: Implementation | None, args: tuple[Any, ...],
 
 
 def hint(name: str) -> str:
-    """Say what to use instead of a function, if that is known: by its own name, or by that of its module."""
+    """Return a hint at what to use instead of a function, found by the name of the function or of its module."""
     return next((HINTS[part] for part in reversed(name.split(".")) if part in HINTS), "")
 
 
@@ -362,7 +362,7 @@ def _traced_within(value: Any) -> bool:
 
 
 def library_caller() -> str:
-    """Name the function of NumPy or SciPy that the user called and that calls mlaot: ``scipy.special.softmax``."""
+    """Return the name of the NumPy or SciPy function that the user called: ``scipy.special.softmax``."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mlaot"):
         frame = frame.f_back
@@ -375,7 +375,7 @@ def library_caller() -> str:
 
 
 def refuse_array(value: Any) -> NoReturn:
-    """Say who wants the numbers of a traced array, and what to use instead."""
+    """Raise an error for a function that reads the numbers of a traced array, with a hint at what to use instead."""
     who = library_caller()
     refuse_library(who)
     if advice := hint(who):
@@ -388,7 +388,7 @@ def refuse_array(value: Any) -> NoReturn:
 
 
 def refuse_library(caller: str) -> None:
-    """Refuse a Python function of SciPy's that works on NumPy arrays alone."""
+    """Raise an error for a Python function of SciPy that accepts only NumPy arrays."""
     name = caller.rpartition(".")[2]
     if caller.startswith("scipy") and name in NAMESPACE:
         axis = ", whose axis is -1 unless given" if name.endswith("softmax") else ""

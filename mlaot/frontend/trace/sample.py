@@ -1,4 +1,4 @@
-"""A sample: inputs as a model is given them, to learn from what numbers come up inside."""
+"""Sample inputs of a model, from which the ranges of its intermediate numbers are measured."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from mlaot.ir.dims import names
 
 
 def arrays(sample: Any, inputs: Mapping[str, Type]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return a sample as arrays by the names of ``inputs``: it is an array, a tuple or a dict of arrays, or makes one.
+    """Return a sample as arrays by the names of ``inputs``.
 
-    ``sample`` may hold whatever NumPy makes an array of, tensors of other libraries too.
+    ``sample`` is an array, a tuple or dict of arrays, or a function that returns one of these. It may hold anything
+    that NumPy converts to an array, such as tensors of other libraries.
     """
     sample = sample() if callable(sample) else sample
     if isinstance(sample, Mapping):

@@ -1,4 +1,4 @@
-"""Strings among a model's inputs and outputs: what it computes with are their places among those that it knows."""
+"""Strings as inputs and outputs of a model, which computes with their indices in a list of known strings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mlaot.ir.types import Type, i64
 
 
 class Strings:
-    """The strings that a model knows, each of which has a place, from 0 on.
+    """The strings that a model knows, indexed from 0.
 
-    ``Strings(["no", "yes"])[n]`` annotates an argument whose callers pass strings: a str or bytes in UTF-8, lists of
-    them, an array or a column. The function gets ``i64[n]``: their places, and ``len(strings)`` for any other string.
-    ``strings.at(places)`` is an output of strings; what has no string there is None.
+    ``Strings(["no", "yes"])[n]`` annotates an argument for which callers pass strings: a str, bytes in UTF-8, or a
+    list, array or column of these. The function gets their indices ``i64[n]``, and ``len(strings)`` for any other
+    string. ``strings.at(places)`` is an output of strings, with None for an index out of range.
     """
 
     def __init__(self, known: Iterable[str]) -> None:
@@ -35,13 +35,13 @@ class Strings:
         return StringsType(self.known, i64[shape])
 
     def at(self, places: Any) -> Labels:
-        """Return the strings at ``places``, of integers, as an output."""
+        """Return the strings at the integer indices ``places`` as an output."""
         return Labels(self.known, places)
 
 
 @dataclass(frozen=True)
 class StringsType:
-    """An argument whose callers pass strings; ``type`` is that of their places."""
+    """The annotation of an argument for which callers pass strings; ``type`` is the type of their indices."""
 
     known: tuple[str, ...]
     type: Type
@@ -49,7 +49,7 @@ class StringsType:
 
 @dataclass(frozen=True)
 class Labels:
-    """An output that callers get as strings: those at ``places``."""
+    """An output that callers get as strings: those at the indices ``places``."""
 
     known: tuple[str, ...]
     places: Any

@@ -1,7 +1,7 @@
 """Trace a function into a graph of its own: for gradients, ``vmap`` and control flow.
 
-``trace_function(f, types)`` calls ``f`` with a traced array of each type. What ``f`` meets of the enclosing trace
-becomes inputs of the new graph, before the arguments; the values themselves are ``captured``.
+``trace_function(f, types)`` calls ``f`` with a traced array of each type. Values of the enclosing trace that ``f`` uses
+are ``captured``: they become inputs of the new graph, before the arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mlaot.ir.subgraph import inline
 class Subtrace:
     """A traced function.
 
-    ``graph`` has the inputs ``captured`` (values of the enclosing graph), then the arguments; its outputs ``"0"``,
-    ``"1"``.. are the leaves of ``structure``, behind them the new values of the buffers ``writes``, then the ``taps``.
+    The inputs of ``graph`` are ``captured`` (values of the enclosing graph), then the arguments. Its outputs ``"0"``,
+    ``"1"``.. are the leaves of ``structure``, then the new values of the buffers ``writes``, then the ``taps``.
     """
 
     graph: Graph
@@ -39,7 +39,10 @@ class Subtrace:
     taps: tuple[Tap, ...] = ()
 
     def taking(self, captured: Sequence[Node]) -> Graph:
-        """Return the graph with exactly the inputs ``captured``, a superset of its own, before the arguments."""
+        """Return the graph with exactly the inputs ``captured`` before the arguments.
+
+        ``captured`` is a superset of the values that the graph itself captures.
+        """
         for outer in captured:
             if outer not in self.trace.captured:
                 name = f"captured{len(self.trace.captured)}"
@@ -76,7 +79,7 @@ def subtrace(
 
 
 def call(traced: Subtrace, arguments: Sequence[Any]) -> list[Any]:
-    """Compute the outputs of ``traced`` for ``arguments``: in the trace under way, else at once."""
+    """Compute the outputs of ``traced`` for ``arguments``: in the current trace, or at once if there is none."""
     trace = current()
     if trace is None:
         inputs = {f"argument{i}": np.asarray(a) for i, a in enumerate(arguments)}

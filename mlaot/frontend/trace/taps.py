@@ -1,8 +1,8 @@
-"""``mlaot.tap``: values on their way through a model, by name, for the entry ``intermediates`` of a module.
+"""``mlaot.tap``: names for intermediate values of a model, which the entry ``intermediates`` of a module returns.
 
-A tap leaves no node in the graph: the trace remembers which node has the name. Where a function is traced apart and put
-into the enclosing graph (``grad``, ``vmap``), its taps come along as further outputs; out of a loop or a branch they
-cannot come.
+A tap adds no node to the graph: the trace records which node has the name. If a function is traced separately and
+inserted into the enclosing graph (``grad``, ``vmap``), its taps are further outputs. A loop or a branch cannot have
+taps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from mlaot.ir.names import identifier
 
 
 def tap(name: str, value: Any) -> Any:
-    """``value`` itself; with the setting ``intermediates`` the module shows it under ``name``, an identifier."""
+    """Name an intermediate ``value``, and return it.
+
+    With the setting ``intermediates`` the module's entry of this name returns the value under ``name``, an identifier.
+    """
     trace = current()
     if trace is None:
         return value
@@ -31,7 +34,7 @@ def tap(name: str, value: Any) -> Any:
 
 
 def record(trace: Trace, tap_: Tap, value: Any) -> None:
-    """Remember the node of ``value``, to which no other may have given the name."""
+    """Record the node of ``value`` under a name; the same name for another node is an error."""
     if first := next((other for other in trace.taps if other.name == tap_.name), None):
         places = f"{first.place.rstrip(': ')} and at {tap_.place.rstrip(': ')}"
         raise MlaotError(f"two arrays are tapped as {tap_.name!r}, at {places}; give one of them another name")

@@ -1,8 +1,8 @@
-"""Traced arrays, parameters and buffers: they answer to operators, NumPy's functions and the methods of arrays.
+"""Traced arrays, parameters and buffers, which support operators, NumPy's functions and the methods of arrays.
 
-A ``Tensor`` is a node of the graph being traced. A ``Parameter`` (trained) and a ``Buffer`` (state that the model
-writes) are named arrays that become inputs of the graph when it meets them. Outside of tracing both behave as the NumPy
-arrays that they hold, so the function still runs on plain arrays.
+A ``Tensor`` is a node of the current graph. A ``Parameter`` (trained) and a ``Buffer`` (state that the model writes)
+are named arrays. They become inputs of the graph when the traced function uses them. Outside of tracing both behave as
+the NumPy arrays that they hold, so that the function still runs on plain arrays.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tensor(Operators):
 
     @property
     def dtype(self) -> Any:
-        """NumPy's dtype; ``mlaot.bf16`` for bfloat16, which NumPy does not have."""
+        """The NumPy dtype, or ``mlaot.bf16`` for bfloat16, which NumPy does not have."""
         dtype = self.node.type.dtype
         return dtype if dtype is bf16 else np.dtype(dtype.numpy)
 
@@ -121,7 +121,7 @@ class Tensor(Operators):
 
 
 class Held(Operators):
-    """A named array outside of a model, an input of the graph inside."""
+    """A named array, which is an input of the graph inside of a model."""
 
     kind = ""
 
@@ -187,13 +187,13 @@ class Held(Operators):
         return f"{type(self).__name__}({self.name!r}, {self.array.dtype}{list(self.array.shape)})"
 
     def local_node(self) -> Node:
-        """Return this array in the graph being traced."""
+        """Return this array as a node of the current graph."""
         trace = needed()
         root = trace.root
         return trace.local(root.graph.input(self.input_name(root), self.type, parameter=True))
 
     def input_name(self, root: Trace) -> str:
-        """Name this array's input, and register it."""
+        """Register this array as an input, and return the input's name."""
         name = root.names.get(id(self), self.name)
         if name is None and root.temporary:
             name = f"{self.kind}{len(root.held)}"
@@ -212,7 +212,7 @@ class Held(Operators):
 
 
 class Parameter(Held):
-    """A weight, trained where the model trains, unless ``requires_grad`` is False."""
+    """A weight, which training changes unless ``requires_grad`` is False."""
 
     kind = "parameter"
     requires_grad = True
@@ -227,13 +227,13 @@ class Parameter(Held):
             )
 
     def requires_grad_(self, requires_grad: bool = True) -> Parameter:
-        """Say whether training changes it."""
+        """Set whether training changes the parameter."""
         self.requires_grad = requires_grad
         return self
 
 
 class Buffer(Held):
-    """State that is no parameter: a running statistic, a cache. ``assign`` gives it a new value."""
+    """State that is not a parameter, such as a running statistic or a cache. ``assign`` sets a new value."""
 
     kind = "buffer"
 
@@ -241,7 +241,7 @@ class Buffer(Held):
         super().__init__(name, array)
 
     def local_node(self) -> Node:
-        """Return the value assigned last, or that at the start."""
+        """Return the last assigned value, or the initial value."""
         trace = needed()
         name = self.input_name(trace.root)
         seen: Trace | None = trace
@@ -252,7 +252,7 @@ class Buffer(Held):
         return super().local_node()
 
     def assign(self, value: Any) -> None:
-        """Make ``value`` the buffer's: for all that follows, and for the next call of the module."""
+        """Set the buffer to ``value``, for all later reads and for the next call of the module."""
         trace = current()
         if trace is None:
             new = np.asarray(value)
@@ -282,17 +282,17 @@ class Buffer(Held):
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Named arrays as parameters of a model."""
+    """Convert named arrays to parameters of a model."""
     return {name: Parameter(name, array) for name, array in values.items()}
 
 
 def compute(op: Op, *args: Any, **attrs: Any) -> Any:
-    """Compute an op of arrays: as a node where one is traced, else at once."""
+    """Compute an op of arrays: as a node if one of them is traced, and else at once."""
     if not any_traced(*args):
         return op.reference(*[np.asarray(plain(a)) for a in args], **attrs)
     return run(op.name, lambda: Tensor(apply(op, *map(as_node, args), **attrs)), (), {})
 
 
 def as_tensor(value: Any) -> Any:
-    """Return ``value`` as a traced array, typed as anything: type checkers do not know that NumPy takes one."""
+    """Return ``value`` as a traced array, with the type ``Any``, as type checkers do not know that NumPy accepts it."""
     return Tensor(as_node(value))

@@ -1,4 +1,4 @@
-"""What a model reads and writes on: a text of tokens, which its buffers hold as far as it has been read."""
+"""A text of tokens that a model reads and continues. Its buffers hold the part that was read."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MOST_TEXTS = 1024  # at once
 
 
 class Text:
-    """Text of at most ``context`` tokens, which ``@mlaot.model(text=...)`` lets its function read on and on.
+    """A text of at most ``context`` tokens, which the function of ``@mlaot.model(text=...)`` reads and continues.
 
-    The function, or the entry of the model that is named here, takes the next tokens, ``i64[n]`` with an open dim, and
-    returns the scores ``f32[tokens]`` of all that may follow the last of them. ``place`` tells it how many were read
-    before; what it wants to know of these it keeps in buffers of its own, in rows by their places, or, as a recurrent
-    network does, in any form that starts anew where the place is 0. The module has ``generate`` then.
+    The function, or the entry that is named here, takes the next tokens, ``i64[n]`` with an open dim. It returns the
+    scores ``f32[tokens]`` of all tokens that may follow the last one. ``place`` is the number of tokens that were read
+    before. The function stores what it needs of these in buffers of its own, in rows by their positions. A recurrent
+    network may store them in any other form, if it starts anew where ``place`` is 0. The module then has ``generate``.
 
-    With a ``tokenizer`` prompts and answers are strings. Tokens among ``ends`` (by default the tokenizer's) end an
-    answer. A text that ``slides`` goes on behind its context: the latter half of it is read anew, as a text of its own.
-    With ``texts`` over 1 the module has ``generate_all``, too, which writes so many texts at once: each weight is read
-    once for a token of all of them.
+    With a ``tokenizer`` prompts and answers are strings. A token in ``ends`` (by default those of the tokenizer) ends
+    an answer. If a text ``slides``, it continues after its context: its latter half is read again as a new text. With
+    ``texts`` above 1 the module also has ``generate_all``, which writes this many texts at once, and reads each weight
+    once for a token of all texts.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Text:
         self.tokens = Buffer(np.zeros(context, np.int32), "text")
 
     def seen(self, tokens: Any) -> Dim:
-        """Return how many tokens of the text there are with these: as far as what lies by places is to be read.
+        """Return the length of the text including these tokens, up to which buffers with rows by position are read.
 
-        A slice ``keys[:, :text.seen(tokens)]`` takes a time that grows with the text, not with the context.
+        The time of a slice ``keys[:, :text.seen(tokens)]`` grows with the text, not with the context.
         """
         if not is_traced(tokens):
             return int(self.place.array) + len(tokens)
@@ -73,7 +73,7 @@ class Text:
         return dim(SEEN)
 
     def advance(self, *inputs: Any) -> None:
-        """Note the tokens that the function has read, at its end."""
+        """Record, at the end of the function, that it has read the tokens."""
         if len(inputs) != 1 or len(inputs[0].shape) != 1:
             raise MlaotError(f"{self.entry} reads a text: expected it to take tokens i64[n] and nothing else")
         (tokens,), (count,) = inputs, inputs[0].shape
@@ -83,7 +83,7 @@ class Text:
         self.length.assign(self.place)
 
     def facts(self, graph: Graph) -> Generation:
-        """Return what the module has to know of its texts; refuse a ``graph`` that does not read one."""
+        """Return the module's facts about its texts. A ``graph`` that does not read a text raises ``MlaotError``."""
         who = f"{self.entry} reads a text: expected it to"
         inputs = [node.type for node in graph.inputs.values() if not node.attrs.get("parameter")]
         if [(t.dtype, [isinstance(d, int) for d in t.shape]) for t in inputs] != [(i64, [False])]:
@@ -110,6 +110,6 @@ class Text:
         return Generation(self.entry, self.context, tokens, self.slides, self.ends, packed, rereads, self.texts)
 
     def _is_by_place(self, graph: Graph, name: str) -> bool:
-        """Tell whether an entry writes rows of a buffer that has one for each place, and keeps the others."""
+        """Tell whether a buffer has a row for each position, of which an entry writes some and keeps the others."""
         old, new = graph.inputs[name], graph.writes[name].find()
         return new.op is scatter and new.arg(0) is old and self.context in old.type.shape

@@ -1,4 +1,4 @@
-"""Texts among a model's inputs: what it computes with are rows of their tokens."""
+"""Texts as inputs of a model, which computes with rows of their tokens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST = 1 << 20  # tokens of a row
 
 
 class Tokens:
-    """What makes tokens of texts: a tokenizer, or the file or the folder of one, such as ``tokenizer.json``.
+    """A tokenization of texts by a tokenizer, or by its file or folder, such as ``tokenizer.json``.
 
-    ``Tokens("tokenizer.json")[batch, n]`` annotates an argument whose callers pass texts: a str or bytes in UTF-8,
-    lists of them, an array or a column; in a list a tuple of two is a pair, where the file frames such. The function
-    gets ``i64[batch, n]``, a row for each text, of which ``ids``, ``mask`` and ``types`` make what models read.
-    ``longest``: a row has no more tokens, those around a text among them; by default as the file truncates texts.
+    ``Tokens("tokenizer.json")[batch, n]`` annotates an argument for which callers pass texts: a str, bytes in UTF-8, or
+    a list, array or column of these. A tuple of two texts in a list is a pair, if the file has a frame for pairs. The
+    function gets ``i64[batch, n]``, a row for each text, which ``ids``, ``mask`` and ``types`` convert to the inputs of
+    models. ``longest`` limits the tokens of a row, those of the frame included. By default the file's truncation does.
     """
 
     def __init__(self, tokenizer: Tokenizer | str | Path, *, longest: int | None = None) -> None:
@@ -47,33 +47,33 @@ class Tokens:
         return TokensType(self.made, type_)
 
     def rows(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the rows of texts, for a call of the function itself."""
+        """Return the rows of texts, for a call of the function in Python."""
         found = self.made.filled([(text,) if isinstance(text, str) else text for text in texts])
         return np.array(found, np.int64).reshape(len(found), len(found[0]) if found else 1)
 
     def ids(self, rows: Any) -> Any:
-        """Return the tokens of rows, and behind their ends those that the file says for it, or 0."""
+        """Return the tokens of rows, and after the end of a row the file's padding token, or 0."""
         return np.where(rows < 0, self.made.frame.padding, rows & PART)
 
     def mask(self, rows: Any) -> Any:
-        """Tell where rows have tokens, and where they have ended."""
+        """Return a mask that is true for the tokens of rows and false after their ends."""
         return rows >= 0
 
     def types(self, rows: Any) -> Any:
-        """Return the number of the text that each token is of, as the file says it: 1 for the second one of a pair."""
+        """Return the file's type of each token, such as 1 for the second text of a pair."""
         return np.maximum(rows, 0) >> TYPE
 
 
 @dataclass(frozen=True)
 class TokensType:
-    """An argument whose callers pass texts; ``type`` is that of the rows of their tokens."""
+    """The annotation of an argument for which callers pass texts; ``type`` is the type of their rows."""
 
     rows: Rows
     type: Type
 
 
 def rows_of(tokenizer: Tokenizer, longest: int | None = None) -> Rows:
-    """Return how a tokenizer makes rows, with at most so many tokens, if that is said."""
+    """Return the rows of a tokenizer, with at most ``longest`` tokens if that is given."""
     frame = tokenizer.frame or Frame((*tokenizer.begin, *Frame().single, *tokenizer.closing))
     if tokenizer.is_strict:
         raise MlaotError("Tokens: expected a tokenizer that has tokens for any text, got one of characters")

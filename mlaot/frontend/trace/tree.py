@@ -1,4 +1,4 @@
-"""Arrays in dicts, lists and tuples: flattened to a list of leaves and back."""
+"""Arrays in nested dicts, lists and tuples, flattened to a list of leaves and back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _fill(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
-    """Apply ``function`` to the leaves that stand in the same place of ``trees``."""
+    """Apply ``function`` to the leaves at the same position in ``trees``."""
     parts = [flatten(tree) for tree in trees]
     if any(structure != parts[0][1] for _, structure in parts):
         raise MlaotError(f"expected one structure of arrays, got {' and '.join(str(s) for _, s in parts)}")

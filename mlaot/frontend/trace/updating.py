@@ -1,4 +1,4 @@
-"""An optimizer's step, which is Python over arrays, traced into a graph."""
+"""An optimizer's step, a Python function of arrays, traced into a graph."""
 
 from __future__ import annotations
 

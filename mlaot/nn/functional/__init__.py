@@ -1,4 +1,4 @@
-"""PyTorch's ``torch.nn.functional`` by name and default, for NumPy arrays and traced arrays alike.
+"""Functions with the names and defaults of PyTorch's ``torch.nn.functional``, for NumPy arrays and traced arrays alike.
 
 Each file offers the functions that its ``__all__`` names.
 """

@@ -1,7 +1,8 @@
 """Activation functions, element by element or along one axis.
 
-Where a formula has two branches, the branch that is not taken is computed on a harmless argument: it neither overflows
-nor turns a gradient into nan. A nan is in neither branch by comparison, so it is left to the last one, which keeps it.
+Each function returns an array of the shape and dtype of its input, except ``glu``. Of a formula with two branches, both
+are computed, and the one that is not selected gets a harmless argument: it neither overflows nor makes a gradient nan.
+A comparison with nan is false, so a nan takes the last branch, which passes it on.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def celu(input: Array, alpha: float = 1.0) -> Array:
 
 
 def gelu(input: Array, approximate: str = "none") -> Array:
-    """Compute ``x * Phi(x)``, Phi the normal distribution's, exactly or by "tanh" (Hendrycks and Gimpel, 2016)."""
+    """Compute ``x * Phi(x)`` with the normal distribution's Phi (Hendrycks and Gimpel, 2016).
+
+    ``approximate`` is "none" for the exact function, or "tanh" for the approximation by a hyperbolic tangent.
+    """
     check_choice(approximate, ("none", "tanh"), "gelu: approximate")
     if approximate == "tanh":
         inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
@@ -73,7 +77,10 @@ def silu(input: Array) -> Array:
 
 
 def mish(input: Array) -> Array:
-    """Compute ``x * tanh(softplus(x))`` (Misra, 2019): ``x * n / (n + 2)`` with ``n = e * (e + 2)``, ``e = exp(x)``."""
+    """Compute ``x * tanh(softplus(x))`` (Misra, 2019).
+
+    It is computed as ``x * n / (n + 2)`` with ``n = e * (e + 2)`` and ``e = exp(x)``.
+    """
     e = np.exp(np.minimum(input, 20.0))
     n = e * (e + 2.0)
     return input * (n / (n + 2.0))
@@ -91,7 +98,7 @@ def softsign(input: Array) -> Array:
 
 
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    """Limit to ``min_val`` to ``max_val``; at the limits themselves the gradient is 0."""
+    """Clamp x to the range from ``min_val`` to ``max_val``. At both limits the gradient is 0."""
     low, high = (int(min_val), int(max_val)) if input.dtype.kind in "iu" else (min_val, max_val)
     return np.where(input <= low, low, np.where(input >= high, high, input))
 
@@ -102,7 +109,7 @@ def hardshrink(input: Array, lambd: float = 0.5) -> Array:
 
 
 def softshrink(input: Array, lambd: float = 0.5) -> Array:
-    """Compute ``x`` moved towards 0 by ``lambd``, 0 where it is not farther away."""
+    """Move ``x`` towards 0 by ``lambd``; where ``abs(x)`` is at most ``lambd``, the result is 0."""
     if isinstance(lambd, int | float) and not lambd >= 0:
         raise MlaotError(f"softshrink: expected lambd of at least 0, got {lambd}")
     return np.where(input > lambd, input - lambd, np.where(input < -lambd, input + lambd, input * 0.0))
@@ -119,7 +126,7 @@ def threshold(input: Array, threshold: float, value: float) -> Array:
 
 
 def relu6(input: Array) -> Array:
-    """Limit to 0 to 6, with gradient 0 at 0; half of it passes at 6, where PyTorch lets nothing pass."""
+    """Clamp x to the range from 0 to 6. The gradient is 0 at 0, and 1/2 at 6, where PyTorch's is 0."""
     return np.minimum(relu(input), 6 if input.dtype.kind in "iu" else 6.0)
 
 
@@ -139,7 +146,10 @@ def logsigmoid(input: Array) -> Array:
 
 
 def prelu(input: Array, weight: Array) -> Array:
-    """Compute ``x``, or ``weight * x`` where x is negative: one slope, or one for each channel (axis 1)."""
+    """Compute ``x``, or ``weight * x`` where x is negative (He et al., 2015).
+
+    ``weight`` is [1], or [c] with a slope for each channel (axis 1) of the input.
+    """
     if weight.ndim != 1:
         raise MlaotError(f"prelu: expected one slope, or one a channel, got {list(weight.shape)}")
     if weight.shape[0] != 1 and (input.ndim < 2 or input.shape[1] != weight.shape[0]):
@@ -149,7 +159,7 @@ def prelu(input: Array, weight: Array) -> Array:
 
 
 def glu(input: Array, dim: int = -1) -> Array:
-    """Compute ``a * sigmoid(b)`` of the halves a and b of the axis ``dim`` (Dauphin et al., 2017)."""
+    """Split the axis ``dim`` into halves a and b, and compute ``a * sigmoid(b)`` (Dauphin et al., 2017)."""
     size = static(input.shape[dim], "glu")
     if size % 2:
         raise MlaotError(f"glu: axis {dim} of {list(input.shape)} cannot be halved")
@@ -158,7 +168,10 @@ def glu(input: Array, dim: int = -1) -> Array:
 
 
 def softmax(input: Array, dim: int = -1) -> Array:
-    """Compute ``exp(x) / sum(exp(x))`` along ``dim``; the sum, at least 1, is divided by as a reciprocal."""
+    """Compute ``exp(x) / sum(exp(x))`` along ``dim``.
+
+    The maximum is subtracted first, so nothing overflows. The reciprocal of the sum multiplies each element.
+    """
     return functions.softmax(input, dim)
 
 
@@ -174,5 +187,8 @@ def log_softmax(input: Array, dim: int = -1) -> Array:
 
 
 def _negative_part(x: Array) -> Array:
-    """Select 0 where ``x`` is positive, else ``x``, nan too, so that the gradient at 0 is 1 and not a half."""
+    """Select 0 where ``x`` is positive, else ``x``.
+
+    nan is kept. Unlike that of ``minimum``, the gradient at 0 is 1 and not a half.
+    """
     return np.where(x > 0, 0.0, x)

@@ -1,8 +1,8 @@
-"""Scaled dot-product attention.
+"""Scaled dot-product attention (Vaswani et al., 2017).
 
-Query [.., heads, l, e], key [.., heads, s, e], value [.., heads, s, v]. A query that may attend to no key gets zeros.
-What ``is_causal`` or a boolean mask bars counts nothing, whatever its score; in PyTorch a score of nan stays one. A
-value that is barred and not finite may or may not make the result nan, as in PyTorch.
+Query [.., heads, l, e], key [.., heads, s, e], value [.., heads, s, v]. A query that may attend to no key gets zeros. A
+key that ``is_causal`` or a boolean mask bars has the weight 0, whatever its score is; in PyTorch a score of nan stays
+nan. As in PyTorch, a barred value that is infinite or nan may make the result nan.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Array:
-    """Compute ``softmax(q k^T * scale + mask) v``; a boolean mask is True where a query may attend.
+    """Compute ``softmax(q k^T * scale + mask) v``: [.., heads, l, v].
 
-    With ``enable_gqa`` fewer heads of key and value serve the query's heads, each a run of neighbors.
+    ``scale`` is ``1 / sqrt(e)`` by default. ``attn_mask`` must be broadcastable to [.., heads, l, s]. A boolean mask is
+    True where a query may attend, and any other mask is added to the scores. With ``is_causal`` query i attends to keys
+    0 to i. With ``enable_gqa`` key and value have fewer heads than the query, and neighbouring heads of the query share
+    one.
     """
     if attn_mask is not None and is_causal:
         raise MlaotError("scaled_dot_product_attention: give attn_mask or is_causal=True, not both")
@@ -47,7 +50,7 @@ def attention_weights(
     scale: float | None,
     enable_gqa: bool,
 ) -> Array:
-    """Return how much each query attends to each key: [.., heads, l, s]."""
+    """Return the weight of each key for each query, after the softmax: [.., heads, l, s]."""
     factor = 1.0 / math.sqrt(static(query.shape[-1], "attention")) if scale is None else scale
     folded = _fold_heads(query, key, enable_gqa) * factor
     scores = folded @ np.swapaxes(key, -1, -2)
@@ -69,13 +72,13 @@ def attend(weights: Array, value: Array, enable_gqa: bool) -> Array:
 
 
 def causal_mask(scores: Array) -> Array:
-    """Return [l, s]: True where the key does not come after the query."""
+    """Return a mask [l, s] that is True where the key does not come after the query."""
     rows, columns = scores.shape[-2:]
     return np.expand_dims(arange(rows), 1) >= arange(columns)
 
 
 def _fold_heads(x: Array, shared: Array, enable_gqa: bool) -> Array:
-    """Put the rows of the heads that share a key and value below one another: [.., shared heads, r * l, e]."""
+    """Stack the rows of the r heads that share a key and value: [.., shared heads, r * l, e]."""
     if not enable_gqa:
         return x
     heads, groups = static(x.shape[-3], "attention"), static(shared.shape[-3], "attention")

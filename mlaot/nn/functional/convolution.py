@@ -1,8 +1,8 @@
 """Convolution: the input's sliding windows times the kernel, summed in one ``einsum``.
 
-Shapes are PyTorch's: input [n, c, *spatial] or one example of it, kernel [o, c / groups, *k]; the kernel of a
-transposed convolution is [c, o / groups, *k]. A transposed convolution is a convolution, with a flipped kernel, of the
-input with ``stride - 1`` zeros between its elements.
+Shapes are PyTorch's: an input is [n, c, *spatial], or [c, *spatial] for one example. A kernel is [o, c / groups, *k],
+and the kernel of a transposed convolution is [c, o / groups, *k]. A transposed convolution puts ``stride - 1`` zeros
+between the elements of the input, and convolves the result with the flipped kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Array:
-    """Convolve [(n,) c, *spatial] with kernels [o, c / groups, *k]."""
+    """Convolve [(n,) c, *spatial] with kernels [o, c / groups, *k]: [(n,) o, *positions].
+
+    ``padding`` is a number of zeros at both ends of each axis, "valid" for none, or "same", which keeps the size.
+    """
     name = f"conv{n}d"
     check_spatial(input, n, name)
     strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
@@ -53,7 +56,10 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Array:
-    """Convolve [(n,) c, *spatial], spread by ``stride``, with flipped kernels [c, o / groups, *k]."""
+    """Compute the transposed convolution of [(n,) c, *spatial] with kernels [c, o / groups, *k].
+
+    The size of an output axis is ``(size - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1``.
+    """
     name = f"conv_transpose{n}d"
     check_spatial(input, n, name)
     strides, dilations = tuple_of(stride, n, f"{name}: stride", 1), tuple_of(dilation, n, f"{name}: dilation", 1)
@@ -81,7 +87,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = by_rank(conv_transpose)
 def padding_amounts(padding: Any, kernel: tuple[int, ...], dilation: Any, name: str) -> list[tuple[int, int]]:
     """Return how far to pad before and after each spatial axis.
 
-    "same" keeps the size of an axis, with the larger half of an odd amount after it.
+    "same" keeps the size of an axis. Of an odd amount, the larger half comes after the elements.
     """
     n = len(kernel)
     if isinstance(padding, str) and padding == "same":
@@ -95,7 +101,10 @@ def padding_amounts(padding: Any, kernel: tuple[int, ...], dilation: Any, name: 
 def pad_spatial(
     x: Array, amounts: list[tuple[int, int]], interior: tuple[int, ...] | None = None, value: float = 0.0
 ) -> Array:
-    """Put ``value`` around the elements of the last axes, ``interior`` times between them; cut off negative amounts."""
+    """Pad the last axes with ``value``: the amounts at their ends, and ``interior`` times between neighbours.
+
+    A negative amount cuts elements off.
+    """
     none = (0,) * (x.ndim - len(amounts))
     low, high = [none + tuple(max(pair[side], 0) for pair in amounts) for side in (0, 1)]
     between = none + (interior or (0,) * len(amounts))
@@ -109,7 +118,10 @@ def pad_spatial(
 def correlate(
     x: Array, weight: Array, bias: Array | None, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
 ) -> Array:
-    """Sum windows of x [(n,) c, *spatial] times weight [o, c / groups, *k] over c and k: [(n,) o, *positions]."""
+    """Multiply windows of x [(n,) c, *spatial] by weight [o, c / groups, *k], and sum over c and k.
+
+    The result is [(n,) o, *positions].
+    """
     n = len(strides)
     lead, kernel, out = x.shape[: -n - 1], weight.shape[2:], weight.shape[0]
     check_shape(bias, (out,), "convolution: bias")

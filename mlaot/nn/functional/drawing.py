@@ -1,4 +1,4 @@
-"""What draws random numbers: dropout in its kinds, leaky slopes, choices by Gumbel's noise."""
+"""Functions that draw random numbers: dropout of several kinds, random leaky slopes, and the Gumbel softmax."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ __all__ += ["gumbel_softmax", "rrelu"]
 
 
 def dropout(input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Set each element to zero with probability ``p``, and scale the others by ``1 / (1 - p)``."""
+    """Set each element to zero with probability ``p``, and multiply the others by ``1 / (1 - p)``."""
     return _dropout(0, input, p, training)
 
 
 def _dropout(n: int, input: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Drop out as ``dropout`` does, but whole channels of [(n,) c, *spatial]."""
+    """Set whole channels of [(n,) c, *spatial] to zero with probability ``p``.
+
+    Multiply the others by ``1 / (1 - p)``.
+    """
     _check_probability("dropout", p)
     if not training or p == 0:
         return input
@@ -34,19 +37,26 @@ dropout1d, dropout2d, dropout3d = by_rank(_dropout)
 
 
 def alpha_dropout(input: Array, p: float = 0.5, training: bool = False) -> Array:
-    """Set each element to the least value of ``selu`` with probability ``p``, and keep mean and variance."""
+    """Set each element to the least value of ``selu`` with probability ``p``.
+
+    A scale and a shift then keep the mean 0 and the variance 1 (Klambauer et al., 2017).
+    """
     return _alpha_dropout(input, p, training, input.shape)
 
 
 def feature_alpha_dropout(input: Array, p: float = 0.5, training: bool = False) -> Array:
-    """Drop out as ``alpha_dropout`` does, but whole channels of [n, c, *spatial]."""
+    """Apply ``alpha_dropout`` to whole channels of [n, c, *spatial]."""
     if training and input.ndim < 2:
         raise MlaotError(f"feature_alpha_dropout: expected an input [n, c, ..], got {list(input.shape)}")
     return _alpha_dropout(input, p, training, (*input.shape[:2], *(1,) * (input.ndim - 2)))
 
 
 def rrelu(input: Array, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Array:
-    """Compute ``x``, or ``slope * x`` where x is negative: drawn for each when training, else the mean of the ends."""
+    """Compute ``x``, or ``slope * x`` where x is negative (Xu et al., 2015).
+
+    In training, the slope of each element is drawn uniformly between ``lower`` and ``upper``; otherwise the slope is
+    their mean.
+    """
     if not lower <= upper:
         raise MlaotError(f"rrelu: expected lower of at most upper, got {lower}, {upper}")
     if not training:
@@ -56,9 +66,10 @@ def rrelu(input: Array, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training
 
 
 def gumbel_softmax(logits: Array, tau: float = 1.0, hard: bool = False, *, dim: int = -1) -> Array:
-    """Draw from the classes along ``dim`` by their logits: nearly one-hot for a small ``tau`` (Jang et al., 2017).
+    """Sample from the classes along ``dim`` with the probabilities of their logits (Jang et al., 2017).
 
-    ``hard`` makes the result one-hot, with the gradient of the soft one.
+    The smaller the temperature ``tau``, the nearer the result is to one-hot. With ``hard`` it is exactly one-hot, and
+    has the gradient of the soft result.
     """
     waits = -np.log(np.maximum(random.uniform(logits.shape), 2.0**-25))  # exponentially distributed, none of them 0
     soft = softmax((logits - as_like(np.log(waits), logits)) / tau, dim)

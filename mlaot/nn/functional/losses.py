@@ -1,4 +1,7 @@
-"""Losses: one number for each element or example, and their ``reduction``: "none", "mean" or "sum"."""
+"""Losses, and their reduction.
+
+A loss has one number for each element or example. ``reduction`` is "none" for these numbers, or "mean" or "sum".
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ __all__ += ["nll_loss", "poisson_nll_loss", "smooth_l1_loss"]
 
 
 def mse_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
-    """Compute ``(input - target) ** 2``; a mean with ``weight`` divides by the sum of the weights."""
+    """Compute ``(input - target) ** 2``. With ``weight``, the mean divides by the sum of the weights."""
     check_shapes("mse_loss", input, target)
     difference = input - target
     return _weighted(difference * difference, weight, reduction)
 
 
 def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None) -> Array:
-    """Compute ``abs(input - target)``; a mean with ``weight`` divides by the sum of the weights."""
+    """Compute ``abs(input - target)``. With ``weight``, the mean divides by the sum of the weights."""
     check_shapes("l1_loss", input, target)
     return _weighted(np.abs(input - target), weight, reduction)
 
@@ -33,7 +36,7 @@ def l1_loss(input: Array, target: Array, *, reduction: str = "mean", weight: Arr
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
-    """Compute half the square of the error up to ``delta``, and a straight line of slope ``delta`` beyond."""
+    """Compute half the square of an error up to ``delta``, and a line of slope ``delta`` beyond (Huber, 1964)."""
     check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise MlaotError(f"huber_loss: expected delta above 0, got {delta}")
@@ -47,7 +50,7 @@ def huber_loss(
 
 
 def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
-    """Compute ``huber_loss`` divided by ``beta``: the line has slope 1."""
+    """Compute ``huber_loss`` with ``delta = beta``, divided by ``beta``: the line has slope 1."""
     check_shapes("smooth_l1_loss", input, target)
     if beta < 0:
         raise MlaotError(f"smooth_l1_loss: expected beta of at least 0, got {beta}")
@@ -59,13 +62,13 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
 
 
 def hinge_loss(input: Array, target: Array, *, margin: float = 1.0, reduction: str = "mean") -> Array:
-    """Compute ``max(0, margin - input * target)``, targets 1 and -1: a support vector machine's loss."""
+    """Compute ``max(0, margin - input * target)`` for targets 1 and -1: the loss of a support vector machine."""
     check_shapes("hinge_loss", input, target)
     return reduced(relu(margin - input * as_float(target, input)), reduction)
 
 
 def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean") -> Array:
-    """Compute the input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    """Compute ``input`` where the target is 1, and ``max(0, margin - input)`` where the target is -1."""
     check_shapes("hinge_embedding_loss", input, target)
     distance = margin - input
     hinge = np.where(distance < 0, 0.0, distance)  # with a gradient at 0, unlike relu
@@ -74,10 +77,10 @@ def hinge_embedding_loss(input: Array, target: Array, margin: float = 1.0, *, re
 
 
 def binary_cross_entropy(input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean") -> Array:
-    """Compute ``-(y log(p) + (1 - y) log(1 - p))`` of probabilities p; a logarithm counts as -100 at least.
+    """Compute ``-(y log(p) + (1 - y) log(1 - p))`` of probabilities p and targets y.
 
-    It is nan for an input that is no probability, and its gradient is 0 where a logarithm is limited. PyTorch refuses
-    such an input, and limits the gradient to a size of 1e12 instead.
+    A logarithm below -100 counts as -100, and its gradient is 0; PyTorch limits the gradient to 1e12 instead. The loss
+    of an input that is not a probability is nan; PyTorch raises an error.
     """
     check_shapes("binary_cross_entropy", input, target)
     target = as_float(target, input)
@@ -94,7 +97,10 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Array | None = None,
 ) -> Array:
-    """Compute the binary cross entropy of ``sigmoid(input)``; ``pos_weight`` weighs the loss of positive targets."""
+    """Compute the binary cross entropy of ``sigmoid(input)``.
+
+    ``pos_weight`` multiplies the loss of positive targets.
+    """
     check_shapes("binary_cross_entropy_with_logits", input, target)
     target = as_float(target, input)
     likelihood = logsigmoid(input)
@@ -114,11 +120,12 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
-    """Compute ``-log(softmax(logits))`` of the targets; logits are [n, classes, *rest] or [classes].
+    """Compute ``-log(softmax(logits))`` of the targets. Logits are [n, classes, *rest] or [classes].
 
-    Targets are integer classes [n, *rest], of which ``ignore_index`` does not count, or probabilities shaped as the
-    logits. The mean weighs each class by ``weight``. Any other integer is an error where a caller passes it, and has
-    the loss 0 where the model computes it.
+    Targets are integer classes [n, *rest], or probabilities in the shape of the logits. The target ``ignore_index`` has
+    the loss 0 and does not count in the mean. Any other integer that is no class is an error if a caller passes it, and
+    has the loss 0 if the model computes it. ``weight`` [classes] multiplies the loss of each class, and the mean of
+    integer targets divides by the sum of their weights.
     """
     if not 0 <= label_smoothing <= 1:
         raise MlaotError(f"cross_entropy: expected label_smoothing from 0 to 1, got {label_smoothing}")
@@ -135,10 +142,10 @@ def cross_entropy(
 def nll_loss(
     input: Array, target: Array, weight: Array | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Compute minus the log-probability, from [n, classes, *rest], of each integer class [n, *rest].
+    """Select from log-probabilities [n, classes, *rest] those of integer classes [n, *rest], and negate them.
 
-    A target that is neither a class nor ``ignore_index`` is an error where a caller passes it, and has the loss 0 where
-    the model computes it.
+    A target that is neither a class nor ``ignore_index`` is an error if a caller passes it, and has the loss 0 if the
+    model computes it.
     """
     axis = _class_axis(input)
     if target.dtype.kind not in "iu":
@@ -159,7 +166,7 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Array:
-    """Compute ``exp(input) - target * input``; without ``log_input``, ``input - target * log(input + eps)``.
+    """Compute ``exp(input) - target * input``, or without ``log_input``, ``input - target * log(input + eps)``.
 
     ``full`` adds Stirling's approximation of ``log(target!)`` where the target is above 1.
     """
@@ -182,10 +189,10 @@ def gaussian_nll_loss(
     *,
     reduction: str = "mean",
 ) -> Array:
-    """Compute ``(log(var) + (input - target) ** 2 / var) / 2``; a variance counts as ``eps`` at least.
+    """Compute ``(log(var) + (input - target) ** 2 / var) / 2``.
 
-    The variances have the shape of the input, or one for each of its rows. ``full`` adds ``log(2 pi) / 2``. PyTorch
-    refuses a negative variance.
+    ``var`` has the shape of the input, or one variance for each of its rows. A variance below ``eps`` counts as
+    ``eps``, also a negative one, for which PyTorch raises an error. ``full`` adds ``log(2 pi) / 2``.
     """
     if isinstance(eps, int | float) and not eps > 0:
         raise MlaotError(f"gaussian_nll_loss: expected eps above 0, got {eps}")
@@ -199,9 +206,10 @@ def gaussian_nll_loss(
 
 
 def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
-    """Compute ``y * (log(y) - input)`` of log-probabilities; ``reduction`` may also be "batchmean".
+    """Compute the Kullback-Leibler divergence ``y * (log(y) - input)`` of log-probabilities from targets y.
 
-    With ``log_target`` the targets are log(y) instead of y.
+    With ``log_target`` the targets are log(y) instead of y. The reduction "batchmean" divides the sum by the number of
+    examples.
     """
     check_shapes("kl_div", input, target)
     if log_target:
@@ -245,7 +253,7 @@ def _clamped_log(x: Array) -> Array:
 
 
 def as_float(target: Array, input: Array) -> Array:
-    """Cast targets that are integers or bools to the dtype of the inputs."""
+    """Cast integer or bool targets to the dtype of the inputs."""
     return target if target.dtype.kind == "f" else as_like(target, input)
 
 
@@ -256,7 +264,10 @@ def _class_axis(x: Array) -> int:
 
 
 def chosen_of(x: Array, target: Array, axis: int) -> Array:
-    """Select the element of ``x`` along ``axis`` at each target, so that an infinite one elsewhere does no harm."""
+    """Select the element of ``x`` along ``axis`` at each target.
+
+    There is no arithmetic on the other elements, so they may be infinite.
+    """
     if target.ndim != x.ndim - 1:
         raise MlaotError(
             f"integer targets {list(target.shape)} do not fit classes along axis {axis} of {list(x.shape)}"
@@ -266,7 +277,7 @@ def chosen_of(x: Array, target: Array, axis: int) -> Array:
 
 
 def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) -> Array | None:
-    """Return the weight of each target's class, 0 where it is ignored; None where each counts 1."""
+    """Return the weight of each target's class, 0 for an ignored target; None if each target has the weight 1."""
     can_ignore = _can_ignore(target, ignore_index)
     if weight is None:
         return as_like(target != ignore_index, x) if can_ignore else None
@@ -277,7 +288,7 @@ def _counts(x: Array, target: Array, weight: Array | None, ignore_index: int) ->
 
 
 def _counted(loss: Array, target: Array, ignore_index: int) -> Array:
-    """Set a loss whose target is ignored to 0, even where it is infinite."""
+    """Set the loss of each ignored target to 0, even an infinite loss."""
     return np.where(target == ignore_index, 0.0, loss) if _can_ignore(target, ignore_index) else loss
 
 
@@ -287,7 +298,7 @@ def _can_ignore(target: Array, ignore_index: int) -> bool:
 
 
 def class_weight(weight: Array, x: Array, axis: int) -> Array:
-    """Check that there is a weight for each class, and cast them to the dtype of ``x``."""
+    """Check that there is a weight for each class, and cast the weights to the dtype of ``x``."""
     if tuple(weight.shape) != (x.shape[axis],):
         raise MlaotError(f"weight: expected one number for each of {x.shape[axis]} classes, got {list(weight.shape)}")
     return as_like(weight, x)
@@ -302,7 +313,7 @@ def _class_mean(loss: Array, counts: Array | None, reduction: str) -> Array:
 def _smoothed(
     logs: Array, target: Array, axis: int, weight: Array | None, ignore_index: int, reduction: str, smoothing: float
 ) -> Array:
-    """Compute the loss with ``smoothing`` of the probability spread evenly over all classes (Szegedy et al., 2016)."""
+    """Compute the loss of targets of which ``smoothing`` is spread evenly over all classes (Szegedy et al., 2016)."""
     counts = _counts(logs, target, weight, ignore_index)
     weighted = logs if weight is None else logs * channels_first(weight, logs.ndim, axis)
     target = in_range(target, logs.shape[axis], ignored=ignore_index)

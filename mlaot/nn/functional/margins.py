@@ -1,4 +1,4 @@
-"""Losses that ask for a margin: between scores of classes, between distances, on the right side of 0."""
+"""Losses with a margin: between the scores of classes, between distances, or on the right side of 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ += ["multilabel_soft_margin_loss", "soft_margin_loss", "triplet_margin_l
 
 
 def soft_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
-    """Compute ``log(1 + exp(-input * target))``, targets 1 and -1, without PyTorch's overflow."""
+    """Compute ``log(1 + exp(-input * target))`` for targets 1 and -1, without the overflow of PyTorch's."""
     check_shapes("soft_margin_loss", input, target)
     return reduced(functions.softplus(-input * as_float(target, input)), reduction)
 
@@ -25,7 +25,7 @@ def soft_margin_loss(input: Array, target: Array, *, reduction: str = "mean") ->
 def multilabel_soft_margin_loss(
     input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean"
 ) -> Array:
-    """Compute the mean over classes (the last axis) of binary cross entropies, ``weight`` one for each class."""
+    """Compute the mean over the classes (the last axis) of binary cross entropies; ``weight`` is [classes]."""
     check_shapes("multilabel_soft_margin_loss", input, target)
     target = as_float(target, input)
     loss = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
@@ -43,9 +43,9 @@ def multi_margin_loss(
     *,
     reduction: str = "mean",
 ) -> Array:
-    """Compute the mean over classes of ``max(0, margin - x[target] + x[i]) ** p``, scores [(n,) classes].
+    """Compute the mean over classes i of ``max(0, margin - x[target] + x[i]) ** p`` for scores x [(n,) classes].
 
-    The class itself does not count; the loss of an example is weighed by the ``weight`` of its class.
+    The target class itself adds 0. The ``weight`` of the target class multiplies the loss of an example.
     """
     if p not in (1, 2):
         raise MlaotError(f"multi_margin_loss: expected p of 1 or 2, got {p}")
@@ -66,9 +66,9 @@ def multi_margin_loss(
 
 
 def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
-    """Sum ``max(0, 1 - x[j] + x[i]) / classes`` over targets j and all other classes i.
+    """Sum ``max(0, 1 - x[j] + x[i]) / classes`` over the targets j and all other classes i.
 
-    Targets are integer classes in the shape of the scores [(n,) classes], up to the first that is -1.
+    Scores x are [(n,) classes]. Targets are integers of the same shape; the first -1 in a row ends its targets.
     """
     check_shapes("multilabel_margin_loss", input, target)
     if input.ndim not in (1, 2) or target.dtype.kind != "i":
@@ -86,7 +86,10 @@ def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mea
 def margin_ranking_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Array:
-    """Compute ``max(0, margin - target * (input1 - input2))``: the first is to be larger for 1, smaller for -1."""
+    """Compute ``max(0, margin - target * (input1 - input2))`` for targets 1 and -1.
+
+    The target 1 asks for a larger ``input1``, and the target -1 for a larger ``input2``.
+    """
     if not input1.ndim == input2.ndim == target.ndim:
         shapes = ", ".join(str(list(x.shape)) for x in (input1, input2, target))
         raise MlaotError(f"margin_ranking_loss: expected inputs and targets of as many axes, got {shapes}")
@@ -96,7 +99,10 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Array:
-    """Compute ``1 - cos`` of vectors [(n,) features] where the target is 1, ``max(0, cos - margin)`` where it is -1."""
+    """Compute ``1 - cos`` where the target is 1, and ``max(0, cos - margin)`` where the target is -1.
+
+    ``cos`` is the cosine of the angle between two vectors [(n,) features].
+    """
     check_shapes("cosine_embedding_loss", input1, input2)
     if input1.ndim not in (1, 2) or target.ndim != input1.ndim - 1:
         raise MlaotError(
@@ -122,7 +128,7 @@ def triplet_margin_loss(
 ) -> Array:
     """Compute ``max(0, margin + d(anchor, positive) - d(anchor, negative))``, d being ``pairwise_distance``.
 
-    With ``swap`` the negative may be as near to the positive instead (Balntas et al., 2016).
+    With ``swap``, the distance from the positive to the negative counts if it is smaller (Balntas et al., 2016).
     """
     near, far = (pairwise_distance(anchor, x, p, eps) for x in (positive, negative))
     if swap:

@@ -1,9 +1,10 @@
 """Normalization by mean and variance, over the batch, the channels, or an example.
 
-All compute ``(x - mean) / sqrt(var + eps) * weight + bias`` as it is written. PyTorch rearranges it to ``x * scale +
-shift``, which gives nan where a weight or a mean is infinite.
+All functions compute ``(x - mean) / sqrt(var + eps) * weight + bias`` in this order. PyTorch rearranges the formula to
+``x * scale + shift``, which gives nan where a weight or a mean is infinite.
 
-Running statistics are a ``Buffer`` that ``assign`` updates, or a NumPy array that is updated in place, as PyTorch does.
+Running statistics are a ``Buffer``, which ``assign`` updates, or a NumPy array, which is updated in place as in
+PyTorch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def batch_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Normalize over all axes but the channel (axis 1): by the batch's own statistics when training."""
+    """Normalize [n, c, ..] over all axes but the channel (axis 1) (Ioffe and Szegedy, 2015).
+
+    In training the mean and variance are those of the batch, otherwise the running statistics.
+    """
     axes = (0, *range(2, input.ndim))
     if not training:
         if running_mean is None or running_var is None:
@@ -60,7 +64,7 @@ def instance_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Array:
-    """Normalize each channel of each example on its own."""
+    """Normalize each channel of each example [n, c, *spatial] separately (Ulyanov et al., 2016)."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     axes = tuple(range(2, input.ndim))
@@ -79,7 +83,7 @@ def layer_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """Normalize over the last axes, whose sizes are ``normalized_shape``."""
+    """Normalize over the last axes, whose sizes are ``normalized_shape`` (Ba et al., 2016)."""
     axes = _last_axes(input, normalized_shape, "layer_norm")
     for name, values in (("weight", weight), ("bias", bias)):
         check_shape(values, input.shape[-len(axes) :], f"layer_norm: {name}")
@@ -91,7 +95,10 @@ def layer_norm(
 def rms_norm(
     input: Array, normalized_shape: int | Sequence[int], weight: Array | None = None, eps: float | None = None
 ) -> Array:
-    """Divide by the root of the mean square over the last axes; ``eps`` defaults to the dtype's epsilon."""
+    """Divide by the root of the mean square over the last axes (Zhang and Sennrich, 2019).
+
+    ``eps`` is added to the mean square; by default it is the machine epsilon of the dtype.
+    """
     axes = _last_axes(input, normalized_shape, "rms_norm")
     check_shape(weight, input.shape[-len(axes) :], "rms_norm: weight")
     if eps is None:
@@ -103,7 +110,7 @@ def rms_norm(
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
-    """Normalize the channels (axis 1) in ``num_groups`` groups, each together with the axes after it."""
+    """Normalize each of ``num_groups`` groups of channels (axis 1), together with the later axes (Wu and He, 2018)."""
     if input.ndim < 2:
         raise MlaotError(f"group_norm: expected an input [n, channels, ..], got {list(input.shape)}")
     channels = static(input.shape[1], "group_norm")
@@ -114,7 +121,7 @@ def group_norm(
 
 
 def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
-    """Divide by ``(k + alpha * mean) ** beta``, the mean of squares over ``size`` neighboring channels (axis 1)."""
+    """Divide by ``(k + alpha * mean) ** beta``, the mean of the squares of ``size`` neighbouring channels (axis 1)."""
     if input.ndim < 3 or size < 1:
         raise MlaotError(
             f"local_response_norm: expected [n, channels, *spatial] and a size of 1 at least, got {list(input.shape)}, "

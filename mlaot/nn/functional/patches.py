@@ -1,4 +1,4 @@
-"""Axes that are put together and taken apart: patches of images, pixels of channels, groups of channels."""
+"""Rearrangements of axes: patches of images, pixels from channels, and groups of channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["channel_shuffle", "fold", "pixel_shuffle", "pixel_unshuffle", "unfol
 
 
 def unfold(input: Array, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
-    """Make columns of the patches of [(n,) c, h, w]: [(n,) c * kh * kw, patches]."""
+    """Extract the patches of [(n,) c, h, w] as columns: [(n,) c * kh * kw, patches]."""
     check_spatial(input, 2, "unfold")
     kernel, dilations, paddings, strides = _patches("unfold", kernel_size, dilation, padding, stride)
     padded = pad_spatial(input, [(p, p) for p in paddings])
@@ -30,7 +30,7 @@ def unfold(input: Array, kernel_size: Any, dilation: Any = 1, padding: Any = 0, 
 def fold(
     input: Array, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Array:
-    """Add up the patches [(n,) c * kh * kw, patches] in images [(n,) c, *output_size]: the transpose of ``unfold``."""
+    """Add patches [(n,) c * kh * kw, patches] up to images [(n,) c, *output_size]: the transpose of ``unfold``."""
     kernel, dilations, paddings, strides = _patches("fold", kernel_size, dilation, padding, stride)
     sizes = tuple_of(output_size, 2, "fold: output_size", 1)
     padded = [size + 2 * p for size, p in zip(sizes, paddings, strict=True)]
@@ -49,7 +49,7 @@ def fold(
 
 
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
-    """Make squares of pixels of channels: [.., c * r * r, h, w] becomes [.., c, h * r, w * r]."""
+    """Rearrange channels to squares of pixels (Shi et al., 2016): [.., c * r * r, h, w] to [.., c, h * r, w * r]."""
     r, channels = upscale_factor, _channels("pixel_shuffle", input)
     if r < 1 or channels % (r * r):
         raise MlaotError(f"pixel_shuffle: {channels} channels do not make squares of {r} x {r} pixels")
@@ -59,7 +59,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
 
 
 def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
-    """Make channels of squares of pixels: [.., c, h * r, w * r] becomes [.., c * r * r, h, w]."""
+    """Rearrange squares of pixels to channels: [.., c, h * r, w * r] becomes [.., c * r * r, h, w]."""
     r, channels = downscale_factor, _channels("pixel_unshuffle", input)
     *lead, _, height, width = input.shape
     h, w = (static(size, "pixel_unshuffle") for size in (height, width))
@@ -70,7 +70,7 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
 
 
 def channel_shuffle(input: Array, groups: int) -> Array:
-    """Take the channels (axis 1) of ``groups`` groups in turn (Zhang et al., 2018)."""
+    """Interleave the channels (axis 1) of ``groups`` groups (Zhang et al., 2018)."""
     if input.ndim < 3 or groups < 1 or static(input.shape[1], "channel_shuffle") % groups:
         raise MlaotError(f"channel_shuffle: expected [n, channels, ..] in {groups} groups, got {list(input.shape)}")
     parts = np.reshape(input, (input.shape[0], groups, input.shape[1] // groups, *input.shape[2:]))

@@ -1,7 +1,8 @@
-"""Pooling: the sliding windows of the spatial axes, reduced.
+"""Pooling: reductions of the sliding windows of the spatial axes.
 
-Input [n, c, *spatial] or one example of it. ``ceil_mode`` lets the last window of an axis reach beyond its end, as long
-as it begins inside; an average divides by the elements inside the (padded) input only.
+An input is [n, c, *spatial], or [c, *spatial] for one example. With ``ceil_mode`` the last window of an axis may reach
+beyond the end of the axis, as long as it begins inside. A mean then divides by the number of elements inside the padded
+input.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def max_pool(
     *,
     ceil_mode: bool = False,
 ) -> Array:
-    """Take the largest of each window. Equal ones share the gradient, which PyTorch gives to the first of them."""
+    """Compute the maximum of each window of [(n,) c, *spatial].
+
+    Equal maxima share the gradient; in PyTorch the first of them gets all of it.
+    """
     axes = _axes(n, f"max_pool{n}d", input, kernel_size, stride, padding, dilation, ceil_mode)
     return np.max(_windows(input, axes, -math.inf), axis=tuple(range(-n, 0)))
 
@@ -48,7 +52,10 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Array:
-    """Take the mean of each window, or its sum divided by ``divisor_override``."""
+    """Compute the mean of each window of [(n,) c, *spatial], or its sum divided by ``divisor_override``.
+
+    Padding counts as elements unless ``count_include_pad`` is False.
+    """
     axes = _axes(n, f"avg_pool{n}d", input, kernel_size, stride, padding, 1, ceil_mode)
     total = np.sum(_windows(input, axes, 0.0), axis=tuple(range(-n, 0)))
     if divisor_override is not None:
@@ -67,14 +74,17 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    """Take the mean of each window."""
+    """Compute the mean of each window of [(n,) c, l].
+
+    Padding counts as elements unless ``count_include_pad`` is False.
+    """
     return avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 def lp_pool(
     n: int, input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Array:
-    """Take the p-norm of each window, ``sum(x ** p) ** (1 / p)`` with p = ``norm_type``."""
+    """Compute ``sum(x ** p) ** (1 / p)`` of each window of [(n,) c, *spatial], with p = ``norm_type``."""
     mean = avg_pool(n, input**norm_type, kernel_size, stride, 0, ceil_mode)
     total = mean * float(math.prod(tuple_of(kernel_size, n, f"lp_pool{n}d: kernel_size", 1)))
     zero = total == 0  # where the root has no finite gradient
@@ -82,14 +92,14 @@ def lp_pool(
 
 
 def adaptive_avg_pool(n: int, input: Array, output_size: Any) -> Array:
-    """Divide each spatial axis into ``output_size`` bins, and take the mean of each."""
+    """Divide each spatial axis of [(n,) c, *spatial] into ``output_size`` bins, and compute the mean of each bin."""
     return _adaptive(n, input, output_size, np.mean)
 
 
 def adaptive_max_pool(n: int, input: Array, output_size: Any) -> Array:
-    """Divide each spatial axis into ``output_size`` bins, and take the largest of each.
+    """Divide each spatial axis of [(n,) c, *spatial] into ``output_size`` bins, and compute the maximum of each bin.
 
-    Equal ones share the gradient, which PyTorch gives to the first of them.
+    Equal maxima share the gradient; in PyTorch the first of them gets all of it.
     """
     return _adaptive(n, input, output_size, np.max)
 
@@ -102,19 +112,19 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_rank(adaptive
 
 
 def global_avg_pool(input: Array) -> Array:
-    """Take the mean over all axes after the channel (axis 1), which stay with size 1."""
+    """Compute the mean over all axes after the channel (axis 1): [n, c, 1, ..]."""
     return np.mean(input, axis=tuple(range(2, input.ndim)), keepdims=True)
 
 
 def global_max_pool(input: Array) -> Array:
-    """Take the maximum over all axes after the channel (axis 1), which stay with size 1."""
+    """Compute the maximum over all axes after the channel (axis 1): [n, c, 1, ..]."""
     return np.max(input, axis=tuple(range(2, input.ndim)), keepdims=True)
 
 
 def _adaptive(n: int, input: Array, output_size: Any, reduce: Callable[..., Any]) -> Array:
-    """Reduce each axis in turn: a bin is a box, so its mean is a mean of means of equally many elements.
+    """Reduce one axis after another, which gives the mean of a bin too, as a bin is a box.
 
-    Axes of a single bin are reduced together.
+    All axes with a single bin are reduced together.
     """
     name = f"adaptive_pool{n}d"
     check_spatial(input, n, name)
@@ -140,7 +150,7 @@ def _bins(x: Array, axis: int, size: int, length: int, reduce: Callable[..., Any
 
 
 class _Axis:
-    """One pooled axis: its window, and how far the input is padded for it."""
+    """One pooled axis: its window, and its amounts of padding."""
 
     def __init__(self, name: str, length: Any, kernel: int, stride: int, padding: int, dilation: int, ceil: bool):
         reach = dilation * (kernel - 1) + 1
@@ -156,7 +166,7 @@ class _Axis:
             self.extra = max((positions - 1) * stride + reach - padded, 0)
 
     def counts(self, include_padding: bool) -> np.ndarray[Any, Any]:
-        """Return how many elements each window averages; one number where all have as many."""
+        """Return the number of elements that each window averages: a single number if it is the same for all."""
         if not self.extra and (include_padding or not self.padding):
             return np.array([float(self.kernel)])
         length = static(self.length, f"{self.name}: the number of elements in a window at the border")

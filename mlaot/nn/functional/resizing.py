@@ -1,6 +1,6 @@
 """Padding and interpolation.
 
-Interpolation works on one axis at a time; positions and weights are constants, which follow from the sizes.
+Interpolation works on one axis at a time. Its positions and weights follow from the sizes, so they are constants.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ CUBIC = -0.75  # the free coefficient of the cubic convolution (Keys, 1981)
 
 
 def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Array:
-    """Pad by ``pad``: (before, after) of the last axis, then of the one before it, and so on.
+    """Pad axes at both ends.
 
-    Modes are "constant" (a negative amount cuts off), "reflect", "replicate" and "circular".
+    ``pad`` lists two amounts for the last axis (before, after), then two for the axis before it, and so on. The modes
+    are "constant", "reflect", "replicate" and "circular". In mode "constant" a negative amount cuts elements off.
     """
     check_choice(mode, ("constant", "reflect", "replicate", "circular"), "pad: mode")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
@@ -49,7 +50,11 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Array:
-    """Resize the spatial axes of [n, c, *spatial] to ``size`` or by ``scale_factor``."""
+    """Resize the spatial axes of [n, c, *spatial] to ``size``, or multiply their sizes by ``scale_factor``.
+
+    The modes are "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" and "area". ``align_corners``
+    puts the first and last elements of input and output at the same positions.
+    """
     check_choice(mode, tuple(MODES), "interpolate: mode")
     n = input.ndim - 2
     if n not in (1, 2, 3) or MODES[mode] not in (None, n):
@@ -73,7 +78,7 @@ Taps = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]  # positio
 
 
 def _check_room(length: Any, amount: int, mode: str) -> None:
-    """Check that an axis is long enough: it reflects up to its last element but one, and wraps around once."""
+    """Check that the padding fits the axis: less than its length to reflect, at most its length to wrap around."""
     most = {"reflect": length - 1, "circular": length}.get(mode, amount)
     if is_static(length) and amount > most:
         raise MlaotError(f"pad: {amount} is too much for mode {mode!r} and an axis of {length}; at most {most}")
@@ -98,7 +103,7 @@ def _repeated(x: Array, axis: int, count: int) -> Array:
 def _sizes(
     lengths: list[int], size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[list[int], list[float | None]]:
-    """Return the sizes of the output, and the scale of each axis where it is not just their ratio."""
+    """Return the sizes of the output, and the scale of each axis, None where it is the ratio of the sizes."""
     n = len(lengths)
     if (size is None) == (scale_factor is None):
         raise MlaotError("interpolate: give either size or scale_factor")
@@ -118,7 +123,7 @@ def _nearest(length: int, size: int, scale: float | None, exact: bool) -> Taps:
 
 
 def _source(length: int, size: int, scale: float | None, align_corners: bool) -> np.ndarray[Any, Any]:
-    """Return where in the input each element of the output lies."""
+    """Return the position in the input of each element of the output."""
     if align_corners:
         return np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
     return (np.arange(size) + 0.5) * (length / size if scale is None else scale) - 0.5

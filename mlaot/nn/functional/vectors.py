@@ -1,4 +1,4 @@
-"""Vectors of features: affine and bilinear maps, look-ups, lengths, distances and angles."""
+"""Functions of feature vectors: affine and bilinear maps, look-ups, norms, distances and angles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ += ["pairwise_distance"]
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Compute ``x w^T + b``, weight [out, in]."""
+    """Compute ``x w^T + b`` for x [.., in], weight [out, in] and bias [out]: [.., out]."""
     if not input.ndim or not weight.ndim or input.shape[-1] != weight.shape[-1]:
         raise MlaotError(f"linear: a weight {list(weight.shape)} does not fit an input {list(input.shape)}")
     check_shape(bias, weight.shape[:-1], "linear: bias")
@@ -27,10 +27,10 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Array:
-    """Look up rows of ``weight`` by number; the row ``padding_idx`` gets no gradient.
+    """Look up rows of ``weight`` [rows, features] by index. The row ``padding_idx`` gets no gradient.
 
-    A number that is not one of a row is an error where a caller passes it. One that the model computes is clamped, as
-    by ``np.take``, after a negative one has been counted from the end.
+    An index out of range is an error if a caller passes it. An index that the model computes is clamped, as by
+    ``np.take``; a negative one counts from the end first.
     """
     if input.dtype.kind not in "iu":
         raise MlaotError(f"embedding: expected whole numbers of rows, got {input.dtype}")
@@ -44,10 +44,10 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None) -> Ar
 
 
 def one_hot(tensor: Array, num_classes: int = -1) -> Array:
-    """Return int64: 1 where the class is ``tensor``, else 0, along a new last axis.
+    """Return one-hot rows of int64 along a new last axis: 1 at the class in ``tensor``, and 0 elsewhere.
 
-    ``num_classes`` of -1 stands for as many classes as an array has. What is not a class is an error where a caller
-    passes it, and a row of zeros where the model computes it.
+    With ``num_classes`` of -1 the number of classes is the largest class of the array plus 1. A number that is no class
+    is an error if a caller passes it, and gives a row of zeros if the model computes it.
     """
     if num_classes < 0:
         if not isinstance(tensor, np.ndarray):
@@ -66,11 +66,12 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Array:
-    """Reduce rows of ``weight``, looked up by number, in bags: each row of ``input`` [bags, n] is one.
+    """Look up rows of ``weight`` [rows, features] by index, and reduce each bag of rows to one: [bags, features].
 
-    Of numbers in a row [n], the bag i begins at ``offsets[i]``; with ``include_last_offset`` the last offset is where
-    the last bag ends. ``mode``: "sum" (of rows times ``per_sample_weights``, where given), "mean" or "max"; a bag
-    without numbers, or with none but ``padding_idx``, gives zeros.
+    Each row of ``input`` [bags, n] is a bag. If ``input`` is [n], bag i begins at ``offsets[i]``, and with
+    ``include_last_offset`` the last offset is the end of the last bag. ``mode`` is "sum", "mean" or "max". In mode
+    "sum" ``per_sample_weights`` multiply the rows. The index ``padding_idx`` does not count. A bag without any other
+    index gives zeros.
     """
     check_choice(mode, ("sum", "mean", "max"), "embedding_bag: mode")
     if (input.ndim, offsets is None) not in ((2, True), (1, False)):
@@ -98,7 +99,7 @@ def embedding_bag(
 
 
 def _bagged(x: Array, bags: Array | None, total: Any, mode: str, start: float) -> Array:
-    """Reduce [bags, n, ..] over n, or [n, ..] over the elements of one bag, where ``bags`` says which they are in."""
+    """Reduce [bags, n, ..] over n, or reduce the rows of [n, ..] by bag, where ``bags`` [n] is the bag of each row."""
     x = x.astype(np.int64) if x.dtype == np.bool_ else x
     if bags is None:
         return np.sum(x, axis=1) if mode == "sum" else np.max(x, axis=1, initial=start)
@@ -112,7 +113,7 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, k
 
 
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Compute ``x1^T w x2 + b`` for each output, weight [out, in1, in2]."""
+    """Compute ``x1^T w x2 + b`` of x1 [.., in1] and x2 [.., in2] with a weight w [out, in1, in2]: [.., out]."""
     ends = [x.shape[-1] if x.ndim else None for x in (input1, input2)]
     if weight.ndim != 3 or tuple(weight.shape[1:]) != tuple(ends):
         shapes = f"{list(input1.shape)}, {list(input2.shape)}"
@@ -123,7 +124,7 @@ def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = N
 
 
 def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
-    """Divide by the p-norm along ``dim``, or by ``eps`` where that is larger."""
+    """Divide by the p-norm along ``dim``, or by ``eps`` if the norm is smaller."""
     if p == 2:
         return input / np.sqrt(np.maximum(np.sum(input * input, axis=dim, keepdims=True), eps * eps))
     size = np.abs(input)
@@ -135,13 +136,13 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
 
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
-    """Compute the cosine of the angle between vectors along ``dim``; a norm counts as ``eps`` at least."""
+    """Compute the cosine of the angle between vectors along ``dim``. A norm below ``eps`` counts as ``eps``."""
     lengths = [np.sqrt(np.maximum(np.sum(x * x, axis=dim), eps * eps)) for x in (x1, x2)]
     return np.sum(x1 * x2, axis=dim) / (lengths[0] * lengths[1])
 
 
 def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """Make one axis of those from ``start_dim`` to ``end_dim``."""
+    """Merge the axes from ``start_dim`` to ``end_dim`` into one."""
     if not input.ndim:
         return np.reshape(input, (1,))
     first, last = start_dim % input.ndim, end_dim % input.ndim
@@ -149,7 +150,7 @@ def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
 
 
 def _product(sizes: Sequence[Any]) -> Any:
-    """Multiply dims; one that is a name comes first, as a number does not know how to multiply it."""
+    """Multiply dims. A named dim must be the left factor, as a number cannot multiply it."""
     total: Any = 1
     for size in sizes:
         total = total * size if is_static(size) else size * total

@@ -206,7 +206,7 @@ def rotate(x: Any, cos: Any, sin: Any, is_interleaved: bool) -> Any:
 def linear_attention(
     use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None, *, kv_num_heads: int = 1
 ) -> Any:
-    """A state [batch, shared heads, key, value] that each step adds to, and reads."""
+    """Return a state [batch, shared heads, key, value] that each step adds to, and reads."""
     kind, state_kind = q.dtype, q.dtype if past is None else past.dtype
     batch, steps = q.shape[:2]
     heads, rule = use.attribute("q_num_heads"), use.attribute("update_rule", "gated_delta")
@@ -249,7 +249,7 @@ def linear_attention(
 
 @operator("CausalConvWithState")
 def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, *, activation: str = "none") -> Any:
-    """Each channel with a kernel of its own: a sum over the few places of the kernel."""
+    """Return each channel with a kernel of its own: a sum over the few places of the kernel."""
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
     if not isinstance(kernel, int) or kernel > PLACES:

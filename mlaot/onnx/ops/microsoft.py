@@ -40,7 +40,7 @@ def dynamic_quantize_lstm(use: Use, *inputs: Any) -> Any:
 
 @operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(x: Any, weights: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
-    """The product with quantized weights of ``x``, which is quantized to 8 bits by its own range."""
+    """Return the product with quantized weights of ``x``, which is quantized to 8 bits by its own range."""
     low, high = np.minimum(np.min(x), np.float32(0)), np.maximum(np.max(x), np.float32(0))
     own = (high - low) / np.float32(255)
     own = np.where(np.equal(own, 0), np.float32(1), own)

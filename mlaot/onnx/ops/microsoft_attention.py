@@ -220,7 +220,7 @@ def group_query_attention(
     sink: Any = None,
     *others: Any,
 ) -> Any:
-    """``lengths``: of each text with the new tokens, less 1; ``total``: the longest one with them."""
+    """Return ``lengths``: of each text with the new tokens, less 1; ``total``: the longest one with them."""
     _refuse(use, *REFUSED)
     if any(value is not None for value in others):
         raise Unsupported("its keys and values are quantized or normalized, or its queries padded; export it without")

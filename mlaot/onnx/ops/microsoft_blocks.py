@@ -64,7 +64,7 @@ def _bits(use: Use) -> int:
 def matmul_n_bits(
     use: Use, x: Any, packed: Any, scales: Any, zeros: Any = None, order: Any = None, bias: Any = None
 ) -> Any:
-    """The product with a matrix of ``packed`` [columns, blocks, bytes]; one that is left out is of zeros."""
+    """Return the product with a matrix of ``packed`` [columns, blocks, bytes]; one that is left out is of zeros."""
     rows, columns, size, bits = _size(use, "K"), _size(use, "N"), _size(use, "block_size"), _bits(use)
     if use.attribute("weight_prepacked", 0):
         raise Unsupported("its weight is packed for one device; quantize without prepacking it")
@@ -138,7 +138,7 @@ def _zero_points(zeros: Any, shape: tuple[int, int], bits: int) -> Array:
 
 @operator("MatMulBnb4", domain=MICROSOFT)
 def matmul_bnb4(use: Use, x: Any, packed: Any, largest: Any, *, transB: bool = True) -> Any:
-    """The product with a matrix [N, K] whose numbers of 4 bits, the high ones first, lie in blocks row by row."""
+    """Multiply by a matrix [N, K] of 4-bit numbers, high half first, in blocks along its rows."""
     rows, columns, size = _size(use, "N"), _size(use, "K"), _size(use, "block_size")
     kind = use.attribute("quant_type", 0)
     if kind not in (0, 1):

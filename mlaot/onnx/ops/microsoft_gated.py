@@ -20,7 +20,7 @@ GATES = {"silu": F.silu, "swish": F.silu, "sigmoid": F.sigmoid}
 
 @operator("GatedRMSNorm", domain=MICROSOFT)
 def gated_rms_norm(x: Any, scale: Any, gate: Any, *, activation: str = "silu", epsilon: float = 1e-5) -> Any:
-    """The norm of parts of the last axis that are as long as the scale, times the gate."""
+    """Return the norm of parts of the last axis that are as long as the scale, times the gate."""
     if activation not in GATES:
         raise MlaotError(f"there is no activation {activation!r}; there are {', '.join(GATES)}")
     return F.astype(
@@ -55,7 +55,7 @@ def _gated_add(x: Any, y: Any, gate: Any, weight: Any = None) -> Any:
 
 
 def _decay(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
-    """How much of a state is kept, as a logarithm, and how much is learnt."""
+    """Return how much of a state is kept, as a logarithm, and how much is learnt."""
     return F.astype(scale * F.softplus(wide(a) + bias), a.dtype), None if b is None else F.sigmoid(b)
 
 
@@ -99,7 +99,7 @@ def mixture_of_experts(
     normalize_routing_weights: bool = False,
     activation_type: str = "relu",
 ) -> Any:
-    """The ``k`` likeliest experts of each row, weighted; all of them are computed, and others count 0."""
+    """Return the ``k`` likeliest experts of each row, weighted; all of them are computed, and others count 0."""
     _only(use, use_sparse_mixer=0, swiglu_limit_after_activation=0)
     rows = np.reshape(x, (1, router.shape[0], x.shape[-1]))
     share, which = F.top_k(F.softmax(router), k)

@@ -67,7 +67,10 @@ def embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Any:
-    """The words' rows plus those of their places and segments, and how many words of each text the mask keeps."""
+    """Return the sum of the embeddings of words, positions and segments, and the number of words of each text.
+
+    The mask selects the words that count.
+    """
     places = np.expand_dims(F.arange(words.shape[1]), 0) if places is None else places
     total = _rows(word_table, words) + _rows(place_table, places)
     total = total if segments is None else total + _rows(segment_table, segments)

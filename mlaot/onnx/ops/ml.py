@@ -143,7 +143,10 @@ NORMS: dict[str, Callable[[Any], Any]] = {
 
 @operator("Normalizer", domain=ML)
 def normalizer(use: Use, x: Any, *, norm: str = "MAX") -> Any:
-    """``MAX`` takes magnitudes. Rows of very large or small numbers are scaled by a power of two first: exactly."""
+    """Return ``MAX`` takes magnitudes.
+
+    Rows of very large or small numbers are scaled by a power of two first: exactly.
+    """
     x = as_real(x)
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
     largest = np.max(np.abs(x), axis=-1, keepdims=True)
@@ -243,7 +246,7 @@ def _row(index: Any, values: Any, size: int) -> Any:
 
 @operator("OneHotEncoder", domain=ML, labels=True)
 def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None) -> Any:
-    """A category that is not known gives zeros, also with ``zeros=0``, where a runtime would raise."""
+    """Return a category that is not known gives zeros, also with ``zeros=0``, where a runtime would raise."""
     if is_text(x):
         texts = list(cats_strings or [])
         places = look_up(x, {text: i for i, text in enumerate(texts)}, len(texts))
@@ -410,7 +413,7 @@ def svm_regressor(
 def svm_classifier(
     use: Use, x: Any, *, coefficients: Any = (), vectors_per_class: Any = None, post_transform: str = "NONE"
 ) -> Any:
-    """One against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
+    """Return one against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
     x, labels, rho = as_rows(as_real(x)), class_labels(use), use.attribute("rho") or [0.0]
     if not vectors_per_class:
         matrix = _matrix(coefficients, max(len(labels), 1))

@@ -72,7 +72,10 @@ def tokenizer(
     separators: Any = (),
     tokenexp: str = "",
 ) -> Any:
-    """What is made of texts between separators, or of what a pattern matches; without a pattern, of characters."""
+    """Split texts at separators, or into the matches of a pattern; without either, into characters.
+
+    Without a pattern, of characters.
+    """
     if x.ndim not in (1, 2):
         raise MlaotError(f"it takes strings of 1 or 2 axes, got {x.ndim}")
     if bool(separators) == bool(tokenexp) or mincharnum < 1:

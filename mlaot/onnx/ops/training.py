@@ -20,7 +20,7 @@ from mlaot.onnx.values import Unsupported, as_traced, constant_value
 
 @operator("Gradient", domain=TRAINING)
 def gradient(use: Use, *values: Any, xs: Any = (), zs: Any = (), y: str = "") -> Any:
-    """The nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of these values."""
+    """Return the nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of these values."""
     names = [*xs, *zs]
     if not xs or len(names) != len(values):
         raise MlaotError(f"{len(names)} names in xs and zs, {len(values)} inputs")

@@ -25,7 +25,7 @@ BELOW_LARGEST = Const(2**63 - 2, I64)
 
 
 def are_inserted(x: Type, count: int) -> bool:
-    """Whether insertion finds the first elements.
+    """Tell whether insertion finds the first elements.
 
     No key may be that of the places that are still free, as the largest integer's would be.
     """

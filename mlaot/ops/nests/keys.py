@@ -46,7 +46,7 @@ def index_of(word: Expr) -> Expr:
 
 
 def has_words(x: Type) -> bool:
-    """Whether keys leave room for an index."""
+    """Tell whether keys leave room for an index."""
     return x.dtype.itemsize <= 4
 
 

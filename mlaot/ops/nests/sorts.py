@@ -53,7 +53,7 @@ def ranked_elements(x: Type) -> int:
 
 
 def are_chosen(x: Type, axis: int, count: int) -> bool:
-    """Whether the first elements are chosen one by one, which is faster for a few of many than to search their places.
+    """Tell whether the first elements are selected one by one, which is faster for a few of many than a search.
 
     From a row in a random order, the i-th element is chosen with a probability of ``min(1, count / i)``.
     """

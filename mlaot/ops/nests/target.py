@@ -136,7 +136,7 @@ class Target:
         return around([(self.names[i], self.shape[i]) for i in axes], body, parallel=True)
 
     def is_alone(self, row: int, *carried: int) -> bool:
-        """Whether a long axis is the only one, beside those that are ``carried``, whose elements threads can share."""
+        """Tell whether threads can share only one axis, a long one, apart from the ``carried`` axes."""
         further = [d for i, d in enumerate(self.shape) if i not in (row, *carried) and isinstance(d, int) and d != 1]
         extent = self.shape[row]
         return not further and isinstance(extent, int) and extent >= SHARED_TILES * COLUMNS
@@ -197,7 +197,7 @@ def adjacent_axis(strides: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
 
 
 def is_wide(extent: Dim) -> bool:
-    """Whether a row is long enough to be worth vectors."""
+    """Tell whether a row is long enough to be worth vectors."""
     return not isinstance(extent, int) or extent >= WIDE
 
 

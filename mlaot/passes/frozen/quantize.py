@@ -241,7 +241,7 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
 
 
 def _is_faster_in_float(f: Factor) -> bool:
-    """Whether too few products are added for each number that is rounded before, or scaled back after them."""
+    """Tell whether too few products are added for each number that is rounded before, or scaled back after them."""
     result = float(prod(map(nominal, f.product.type.shape)))
     numbers = prod(map(nominal, f.base.type.shape)) + result
     return result * _terms(f) < QUANTIZED_WORK * numbers

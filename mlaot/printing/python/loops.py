@@ -123,7 +123,7 @@ def _original(x: Expr) -> Var | None:
 
 
 def is_same(x: Call) -> bool:
-    """Whether a call gives its argument, as nothing is rounded before it is stored."""
+    """Tell whether a call gives its argument, as nothing is rounded before it is stored."""
     return x.name in ("rounded", "held") or (x.name, x.args[0].type.dtype, x.type.dtype) == ("cast", "f32", "f64")
 
 

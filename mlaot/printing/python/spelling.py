@@ -312,7 +312,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def fits(source: str, target: str) -> bool:
-    """Whether every number of an integer dtype is one of another; an index counts elements, which fit."""
+    """Tell whether every number of an integer dtype is one of another; an index counts elements, which fit."""
     if source == "index":
         return DTYPES[target].itemsize == 8
     (low, high), (least, most) = limits(source), limits(target)
