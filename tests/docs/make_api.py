@@ -359,7 +359,10 @@ def section(group: Group) -> Iterator[str]:
     """Yield a group: its table, then its entries."""
     yield f"### {group.title}\n"
     yield f"{group.about}\n"
-    rows = [(f"[`{each.name}`](#{anchor(each.name)})", first_sentence(each.doc)) for each in group.entries]
+    names = [each.name.rpartition(".")[2] for each in group.entries]
+    shown = names if len({*names}) == len(names) else [each.name for each in group.entries]
+    links = [f"[`{name}`](#{anchor(each.name)})" for name, each in zip(shown, group.entries, strict=True)]
+    rows = zip(links, (first_sentence(each.doc) for each in group.entries), strict=True)
     yield table(("name", "what it is"), rows)
     for each in group.entries:
         yield f"#### `{each.name}`\n"
