@@ -1,7 +1,8 @@
 """What the site changes of the pages, which are also read as files: links out of docs, and the names of files.
 
 README.md and others of its folder become pages, and other files that a page links to are served as text.
-``<!-- file: model.py -->`` in front of a block, by which tests write that file, becomes the title of the block.
+``<!-- file: model.py -->`` in front of a block, by which tests write that file, becomes the title of the block. Blocks
+in a row that each have a line in bold above become tabs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = {f"{name}.md": f"{name.lower()}.md" for name in ("README", "CHANGELOG", "VERSIONS", "SECURITY", "CONTRIBUTING")}
 LINK = re.compile(r"(?<=\]\()(?!https?://)([^)#\s]+)")
 NAMED = re.compile(r"^<!-- file: (?P<name>.+) -->\n```(?P<language>\w+)$", re.MULTILINE)
+TAB = r"\*\*[^*\n]+\*\*\n\n```.*?\n```\n"
+TABS = re.compile(rf"^{TAB}(?:\n{TAB})+", re.MULTILINE | re.DOTALL)
 NOTE = re.compile(r"^<!-- .* -->\n(?=```)", re.MULTILINE)
 
 
@@ -51,6 +54,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def tabs(blocks: re.Match[str]) -> str:
+    """Return blocks as tabs, which the extension pymdownx.tabbed knows by their indentation."""
+    lines = (f"    {line}" if line.strip() else "" for line in blocks[0].splitlines())
+    return re.sub(r"^    \*\*([^*\n]+)\*\*$", r'=== "\1"', "\n".join(lines) + "\n", flags=re.MULTILINE)
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change the links and the fences of a page."""
 
@@ -59,4 +68,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return place(name) if name else link[0]
 
     named = NAMED.sub(r'```\g<language> title="\g<name>"', LINK.sub(moved, markdown))
-    return NOTE.sub("", named)
+    return TABS.sub(tabs, NOTE.sub("", named))

@@ -49,6 +49,7 @@ class Module:
             super().__setattr__(name, value)
 
     def forward(self, *args: Any, **options: Any) -> Any:
+        """Compute the outputs: what a subclass defines, and calling the module runs."""
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -87,6 +88,7 @@ class Module:
         return _unique(_tree(self, prefix))
 
     def modules(self) -> Iterator[Module]:
+        """Yield this module and each part once."""
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
@@ -94,6 +96,7 @@ class Module:
         return _unique(_nearest(self, ""))
 
     def children(self) -> Iterator[Module]:
+        """Yield the modules that this one holds, without their names."""
         return (module for _, module in self.named_children())
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
@@ -145,12 +148,15 @@ class Module:
         return self
 
     def float(self) -> Self:
+        """Convert to float32, in place."""
         return self.to(np.float32)
 
     def double(self) -> Self:
+        """Convert to float64, in place."""
         return self.to(np.float64)
 
     def half(self) -> Self:
+        """Convert to float16, in place."""
         return self.to(np.float16)
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, tensor.Parameter]]:
@@ -162,9 +168,11 @@ class Module:
         return _unique(_walk(self, prefix, Buffer))
 
     def parameters(self) -> Iterator[tensor.Parameter]:
+        """Yield each parameter once."""
         return (parameter for _, parameter in self.named_parameters())
 
     def buffers(self) -> Iterator[Buffer]:
+        """Yield each buffer once."""
         return (buffer for _, buffer in self.named_buffers())
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:

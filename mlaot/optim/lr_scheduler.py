@@ -34,6 +34,7 @@ class LRScheduler:
         optimizer.schedule = schedule if self.earlier is None else schedules.chained_lr([self.earlier, schedule])
 
     def step(self) -> None:
+        """Refuse the call, which programs of PyTorch make: the rate follows the updates by itself."""
         raise MlaotError(
             f"{type(self).__name__}: the rate follows the updates by itself; leave scheduler.step() out, and give its "
             "arguments in updates, not in epochs"

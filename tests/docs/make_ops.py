@@ -10,7 +10,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -244,23 +244,36 @@ def as_layer(value: Any) -> Any:
     return getattr(value, "function", None) if isinstance(value, type) else None
 
 
+def shown_parameters(
+    given: Iterable[inspect.Parameter], annotation: Callable[[inspect.Parameter], str] = lambda p: ""
+) -> list[str]:
+    """Parameters with their defaults, and with what ``annotation`` makes of their types."""
+    marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    shown: list[str] = []
+    for p in given:
+        if p.kind is p.KEYWORD_ONLY and not any(q.startswith("*") for q in shown):
+            shown.append("*")
+        kind = annotation(p)
+        default = "" if p.default is p.empty else getattr(p.default, "__name__", None) or repr(p.default)
+        sign = "" if p.default is p.empty else " = " if kind else "="
+        shown.append(f"{marks.get(p.kind, '')}{p.name}{kind}{sign}{default}")
+    return shown
+
+
 def signature(value: Any) -> str:
     """The parameters with their defaults, without annotations."""
     if isinstance(value, np.ufunc):
         return f"({', '.join('xy'[: value.nin])})"
     if isinstance(value, type) and issubclass(value, Exception | dict):  # Python's own parameters
         return ""
+    return f"({', '.join(shown_parameters(own_parameters(value)))})"
+
+
+def own_parameters(value: Any) -> list[inspect.Parameter]:
+    """The parameters of a function or a class; of a layer that a function is made into, those after its inputs."""
     skipped = getattr(value, "inputs", 0) if as_layer(value) else 0
     made = as_layer(value) if skipped else value
-    parameters = [] if isinstance(made, np.ufunc) else list(inspect.signature(made).parameters.values())[skipped:]
-    marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    shown: list[str] = []
-    for p in parameters:
-        if p.kind is p.KEYWORD_ONLY and not any(q.startswith("*") for q in shown):
-            shown.append("*")
-        default = "" if p.default is p.empty else f"={getattr(p.default, '__name__', None) or repr(p.default)}"
-        shown.append(f"{marks.get(p.kind, '')}{p.name}{default}")
-    return f"({', '.join(shown)})"
+    return [] if isinstance(made, np.ufunc) else list(inspect.signature(made).parameters.values())[skipped:]
 
 
 def own_doc(value: Any) -> str:

@@ -29,12 +29,13 @@ from typing import Any
 
 import pytest
 
+from mlaot import cli
 from mlaot.settings.reading import load_settings
 
 from .. import projects
 
 PAGES = sorted([projects.ROOT / "README.md", projects.ROOT / "CONTRIBUTING.md", *(projects.ROOT / "docs").glob("*.md")])
-BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGES = {"sklearn.md": ("skl2onnx", "pandas")}  # what a page needs besides the extra `test`
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 COPIED = ("mlaot", "templates", "tests", "docs")  # what a change of mlaot is tried on
@@ -185,6 +186,15 @@ def test_page_runs(page: Path, reader_folder: Path) -> None:
     reader = Reader(page, reader_folder)
     for block in blocks(page):
         reader.follow(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_commands_that_are_not_run_exist(page: Path) -> None:
+    """Those of mlaot: with the options that the page gives them."""
+    for block in blocks(page):
+        if block.language == "console" and block.note == "not run":
+            for command in re.findall(r"^\$ (?:[A-Z_]+=\S+ )?mlaot (.*)$", block.text, re.MULTILINE):
+                cli.parser().parse_args(shlex.split(command, comments=True))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

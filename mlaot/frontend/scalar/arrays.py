@@ -18,11 +18,19 @@ RULES = {"+": "add", "-": "sub", "*": "mul", "/": "div", "pow": "power"}  # ops 
 
 
 def _binary(op: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: self._apply(op, other)
+    def method(self: Any, other: Any) -> Any:
+        return self._apply(op, other)
+
+    method.__doc__ = f"Compute ``{op}`` of this tensor and another one, element by element."
+    return method
 
 
 def _unary(op: str) -> Callable[[Any], Any]:
-    return lambda self: self._apply(op)
+    def method(self: Any) -> Any:
+        return self._apply(op)
+
+    method.__doc__ = f"Compute ``{op}`` of each element."
+    return method
 
 
 class EagerTensor:
@@ -57,10 +65,12 @@ class EagerTensor:
 
     @property
     def total_length(self) -> int:
+        """Return how many values there are."""
         return len(self.values)
 
     @property
     def gradient(self) -> Any:
+        """Return the gradient, flat as the values are."""
         return self.gradients
 
     @property
@@ -132,6 +142,7 @@ class EagerTensor:
 
     @classmethod
     def filled(cls, value: float, shape: Sequence[int]) -> Self:
+        """Make a tensor of which each element is ``value``."""
         return cls._of(np.full(math.prod(shape), value, cls.dtype), shape)
 
     @classmethod
@@ -168,10 +179,12 @@ class EagerValue(EagerTensor):
 
     @property
     def value(self) -> float:
+        """Return the number."""
         return float(self.values[0])
 
     @property
     def gradient(self) -> float:
+        """Return the gradient, a number."""
         return float(self.gradients[0])
 
     def _operand(self, other: Any) -> EagerTensor:
