@@ -149,17 +149,11 @@ class Op:
 
 
 class Node:
-<<<<<<< HEAD
-    """One use of an op; only ``Graph.forward`` ever changes it.
-
-    ``origin`` names the part of the model that the node is for, such as ``blocks.3.qkv``; kernels get names from it.
-    ``line`` is the line of the user's code that the node is for, such as ``model.py:12``. A node takes both from one
-    that it stands for; its origin is a guess, that of an argument, until then.
-=======
-    """One use of an op, and its value. Only ``forwarded`` ever changes, and only ``Graph.forward`` changes it.
+    """One use of an op, and its value. Only ``Graph.forward`` ever changes it.
 
     ``origin`` names the part of the model that the node belongs to, such as ``blocks.3.qkv``; it names kernels.
->>>>>>> docstrings
+    ``line`` is the line of the user's code that made the node, such as ``model.py:12``. A node takes both from the node
+    that is forwarded to it. Until then its origin is a guess, that of an argument.
     """
 
     __slots__ = ("args", "attrs", "forwarded", "graph", "guessed", "line", "op", "origin", "type")
@@ -193,11 +187,7 @@ class Node:
 class Graph:
     """Named inputs, named outputs, and writes: values that are stored in a slot after the slot's last read.
 
-<<<<<<< HEAD
-    New nodes take ``origin`` and ``line`` as theirs; while a function is traced, ``locate`` tells the line.
-=======
-    ``origin`` becomes the origin of new nodes.
->>>>>>> docstrings
+    ``origin`` and ``line`` become those of new nodes. ``locate`` returns the line while a function is traced.
     """
 
     text_form: ClassVar[Callable[[Graph], str]]  # set by mlaot.ir.text
@@ -229,27 +219,19 @@ class Graph:
         return node if node.forwarded is None else node.find()
 
     def copy(self, node: Node, args: Iterable[Node], attrs: Mapping[str, Any] | None = None) -> Node:
-<<<<<<< HEAD
-        """Add the op of ``node``, which may be of another graph, with its attributes unless others are given."""
+        """Add a node with the op of ``node``, which may be of another graph, and with its attributes or others."""
         with self.like(node):
             return self.add(node.op, args, node.attrs if attrs is None else attrs)
 
     @contextmanager
     def like(self, node: Node, origin: str | None = None) -> Iterator[None]:
-        """Make new nodes for the part of the model, or the one given, and for the line that ``node`` is for."""
+        """Give new nodes the line of ``node``, and its origin unless there is another ``origin``."""
         outer = self.origin, self.line, self.locate
         self.origin, self.line, self.locate = node.origin if origin is None else origin, node.line, None
         try:
             yield
         finally:
             self.origin, self.line, self.locate = outer
-=======
-        """Add a node with the op of ``node``, which may be of another graph, and with its attributes or others."""
-        outer, self.origin = self.origin, node.origin
-        result = self.add(node.op, args, node.attrs if attrs is None else attrs)
-        self.origin = outer
-        return result
->>>>>>> docstrings
 
     def constant(self, value: object, dtype: DType) -> Node:
         """Return a constant. The same bits give the same node."""

@@ -68,18 +68,11 @@ class Unknown(Literal):
 # Printing.
 
 
-<<<<<<< HEAD
 def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False, sources: bool = False) -> str:
-    """Write a graph; constants of more than ``inline`` numbers are a type and a digest.
-
-    ``brief``: without inputs that no node reads and the order of inputs, which no pass looks at. ``sources``: for
-    people, with the user's line behind each node.
-=======
-def text(graph: Graph, inline: int | None = INLINE, *, brief: bool = False) -> str:
     """Format a graph. A constant of more than ``inline`` numbers is a type and a digest.
 
-    ``brief`` leaves out inputs that no node reads and the order of inputs, which no pass uses.
->>>>>>> docstrings
+    ``brief`` leaves out inputs that no node reads and the order of inputs, which no pass uses. ``sources`` adds the
+    user's line behind each node, for people.
     """
     return "\n".join(_lines(graph, "", inline, brief, sources))
 

@@ -133,7 +133,8 @@ def sentences(passage: Passage) -> Iterator[Sentence]:
 
 
 def too_long(sentence: Sentence) -> bool:
-    return len(sentence.words) > LONGEST
+    """A list of names in code is no sentence."""
+    return len(sentence.words) > LONGEST and any(word.strip(",.;:()").isalpha() for word in sentence.words)
 
 
 def doubled_word(sentence: Sentence) -> bool:

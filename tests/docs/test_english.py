@@ -37,6 +37,11 @@ def test_rule_fires(rule: str) -> None:
     assert rules(RULES[rule][0]) == [rule]
 
 
+def test_a_list_of_names_may_be_long() -> None:
+    names = ", ".join(f"`name{number}`" for number in range(50))
+    assert rules(f"{names}.") == [] and rules(f"They are {names}.") == ["more than 35 words"]
+
+
 def test_who_is_found_behind_a_semicolon() -> None:
     assert rules("This is so; who builds it needs a compiler.") == ["who for whoever"]
 
@@ -128,10 +133,7 @@ def test_pages_are_found() -> None:
     assert {"README.md", "docs/ops.md", "examples/gpt/README.md", "examples/flagships/magika.md"} <= names
 
 
-NOT_YET = (  # written before the rules were
-    *("CHANGELOG.md", "CONTRIBUTING.md", "docs/c.md", "docs/ops.md", "docs/seeds.md", "docs/settings.md"),
-    *("docs/sklearn.md", "docs/tensors.md", "docs/texts.md", "docs/torch.md", "docs/tour.md", "docs/weights.md"),
-)
+NOT_YET = ("docs/api.md", "docs/ops.md", "docs/settings.md")  # made of docstrings that were written before the rules
 PAGES = [path.relative_to(ROOT).as_posix() for path in english.files(english.PAGES)]
 
 

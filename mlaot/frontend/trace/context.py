@@ -138,13 +138,11 @@ def tracing(trace: Trace | None) -> Iterator[None]:
 
 
 @contextmanager
-<<<<<<< HEAD
 def part(name: str, *, is_layer: bool = False, line: str = "") -> Iterator[None]:
-    """Make what is traced for the part ``name`` of the model, after which kernels are named, and for a ``line``."""
-=======
-def part(name: str, *, is_layer: bool = False) -> Iterator[None]:
-    """Attribute nodes that are traced in the context to the part ``name`` of the model, which names their kernels."""
->>>>>>> docstrings
+    """Attribute nodes that are traced in the context to the part ``name`` of the model, and to a ``line``.
+
+    The part names the kernels of these nodes.
+    """
     trace = _current.get()
     if trace is None:
         yield
@@ -233,13 +231,8 @@ def locate_node() -> str:
 
 @cache
 def is_users(module: str, file: str) -> bool:
-<<<<<<< HEAD
-    """Tell whether code is neither mlaot's, nor NumPy's, SciPy's or PyTorch's, nor Python's own."""
+    """Tell whether code is the user's: not that of mlaot, NumPy, SciPy, PyTorch or Python."""
     is_hidden = file.startswith("<") or Path(file).is_relative_to(HERE) or Path(file).parent == SCRIPTS
     if module.partition(".")[0] in LIBRARIES or is_hidden:
-=======
-    """Tell whether code is the user's: not that of mlaot, NumPy, SciPy, PyTorch or Python."""
-    if module.partition(".")[0] in LIBRARIES or file.startswith("<") or Path(file).is_relative_to(HERE):
->>>>>>> docstrings
         return False
     return "site-packages" in file or not Path(file).is_relative_to(PYTHON)
