@@ -20,11 +20,3 @@ void SHARE_APART(void *threads, Task *task, char *const *p, const ptrdiff_t *dim
     mine[own] = p[own - 2] + at;
     task(mine, dim, 0, extent);
 }
-
-#if HAS_PROFILE
-// There is no profile here.
-void MARK(int kernel)
-{
-    (void)kernel;
-}
-#endif

@@ -21,7 +21,7 @@ static int append_kernels(PyObject *events, const Table *table, const Profile *o
     for (int k = 1; k < CLOCKS; k++) {
         (void)profile_clock();
     }
-    const double clock = (double)(profile_clock() - begun) / CLOCKS;
+    const double clock = (double)(profile_clock() - begun) / (double)CLOCKS;
     double at = 0;
     int entry = -1;
     for (size_t k = 0; k < sizeof PROFILED / sizeof *PROFILED; k++) {

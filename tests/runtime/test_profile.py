@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from pathlib import Path
 from types import ModuleType
@@ -14,12 +15,14 @@ import pytest
 
 import mlaot
 from mlaot import nn, optim
+from mlaot.build.toolchain import find_compiler
 from mlaot.files import program_files
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.settings.options import Options
 
 from ..projects import build_module, load, plain_module
+from . import models
 
 batch = mlaot.dim("batch")
 ROWS, STEPS = 300, 4
@@ -58,7 +61,7 @@ def looped(x: mlaot.f32[batch, 256]) -> Any:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     folder = tmp_path_factory.mktemp("profile")
-    return load(build_module(model, "profiled", folder, ("base",), profile=True, threads=2))
+    return load(build_module(model, "profiled", folder, ("base",), profile=True, threads=2, c_library=True))
 
 
 def kernels(trace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -130,6 +133,14 @@ def test_mistakes(built: ModuleType) -> None:
     with pytest.raises(ZeroDivisionError):
         built.profile(lambda: 1 // 0)
     assert len(kernels(built.profile(X))) == 2
+
+
+def test_compiles_without_warnings(built: ModuleType) -> None:
+    library = Path(str(built.__file__)).parent.parent
+    folder = library.with_name(f"{library.name}-c") / "profiled.nn"
+    command = [*find_compiler(), *models.FLAGS.split(), *models.WARNINGS.split(), "-fsyntax-only"]
+    for name in ("nn.c", "nn_c.c", "nn_base.c"):
+        subprocess.run([*command, str(folder / name)], check=True)
 
 
 def test_costs_nothing_where_it_is_off() -> None:

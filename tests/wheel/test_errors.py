@@ -28,8 +28,8 @@ SETTINGS = {
         PYPROJECT + 'zzz = "w.safetensors"\n',
         "unknown key 'zzz' in [tool.mlaot.models.nn] of pyproject.toml;"
         " the keys are model, module, llm, tokenizer, slides, onnx, sklearn, torch, sample, license, license-files,"
-        " model-card, c_library, deterministic, winograd, fast_division, frozen, intermediates, weights, weights_dtype,"
-        " quantize, unchecked, budget, dims, lora",
+        " model-card, c_library, deterministic, winograd, fast_division, frozen, intermediates, profile, weights,"
+        " weights_dtype, quantize, unchecked, budget, dims, lora",
     ),
     "slip": (
         PYPROJECT.replace("\nmodel =", "\nmodell ="),
