@@ -26,7 +26,7 @@ LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take 
 def kernels_file(program: Program, prefix: str, machine: Machine, marks: Marks | None = None) -> str:
     """Return the C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``.
 
-    With ``marks``, which it fills, entries run on one thread and call ``mark`` behind each kernel, to time it.
+    With ``marks``, which it fills, entries run on one thread and call ``mark`` after each kernel, to time it.
     """
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
     machine = replace(machine, deterministic=program.module.options.deterministic, tuned=tuned)
