@@ -15,10 +15,10 @@ element along this axis. A label that only arguments have is *summed*, and one t
 in ``whole`` are none of these: the op cuts, counts, sorts or scans along them. These are the indexing maps of MLIR's
 linalg, with a name for what they cannot express.
 
-A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
-labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
-attributes in that layout, the layouts of its arguments, and that of its result. ``relayout.py`` applies the form. So an
-op defines once how axes pass through it, and batching, layouts and views follow.
+A pass that needs an op in another layout names the axes of its arguments by the same labels in another order. There may
+be new labels among them (a batch, the lanes of a block), and some may be missing (axes of one element). It gets the
+op's ``Form``: its attributes in that layout, the layouts of its arguments, and that of its result. ``relayout.py``
+applies the form. So an op defines once how axes pass through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each is an object, compiled in parallel, and cached as long as its kernels are the same.
 
-The macro ``MLAOT_PARTS`` is a set of bits that selects what a compiler sees of the file: bit 0 selects the entries and
-their tasks, and each other bit some of the kernels with the helpers that these call. Without the macro a compiler sees
+The bits of the macro ``MLAOT_PARTS`` select what a compiler sees of the file. Bit 0 selects the entries and their
+tasks, and each other bit some of the kernels with the helpers that these call. Without the macro a compiler sees
 everything, so that any build tool can compile the file as a whole. The part and the name of a kernel depend only on its
 content.
 """

@@ -2,9 +2,9 @@
 
 Inputs are those of a sample, or generated from a seed, the same in Python and in C, and exact in their dtype. A module
 contains the elements of each output, or ``SUMS`` sums of them if there are more, and a bound of their errors. The bound
-is not measured on compiled code. It is a multiple of the error of the optimized graph when NumPy evaluates it in the
-model's own dtypes, or of the change of the answers when inputs and weights change by one rounding, whichever is larger.
-Of several calls, the one is chosen whose answers depend on most weights.
+is not measured on compiled code. It is a multiple of the larger of two errors. One is the error of the optimized graph
+when NumPy evaluates it in the model's own dtypes. The other is the change of the answers when inputs and weights change
+by one rounding. Of several calls, the one is chosen whose answers depend on most weights.
 """
 
 from __future__ import annotations

@@ -319,9 +319,9 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
 def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, streams: float, machine: Machine) -> float:
     """Estimate the cycles of one tile of m rows and n columns.
 
-    The time of a step of the sum is the longest of four: its m * n multiply-adds, its m + n loads, its traffic from
-    farther caches (``streams`` cycles for a multiply-add), and the latency of one multiply-add if there are too few
-    accumulators to hide it. A share of the loads is added, which overlap, but not fully.
+    The time of a step of the sum is the longest of its m * n multiply-adds, its m + n loads, and its traffic from
+    farther caches (``streams`` cycles for a multiply-add). With too few accumulators to hide it, the latency of one
+    multiply-add may be longer. A share of the loads is added, which overlap, but not fully.
     """
     is_one = "vnni" in machine if kernel.has_integer_sums else "fma" in machine
     rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle

@@ -36,9 +36,7 @@ Values = Sequence[dict[str, Expr]]  # of the variables of each copy
 
 
 def is_around(loop: For) -> bool:
-    """Tell whether a loop of fixed length along lanes contains other loops, and only statements that have a form in
-    lanes.
-    """
+    """Tell whether a loop of fixed length along lanes contains loops, and only statements with a form in lanes."""
     is_known = loop.low == Index(0) and isinstance(_end(loop), int) and not loop.parallel
     return is_known and any(isinstance(s, For) for s in loop.body) and _is_plain(loop.body)
 

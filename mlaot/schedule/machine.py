@@ -115,9 +115,7 @@ class Machine:
 
     @property
     def parts(self) -> int:
-        """The number of vectors of partial sums that replace one of the widest, so that all machines add in the same
-        order.
-        """
+        """The number of vectors of partial sums that replace one of the widest machine's, for one order of sums."""
         return LINE // self.bytes if self.deterministic else 1
 
     @property

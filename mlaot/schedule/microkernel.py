@@ -176,9 +176,7 @@ class Tile:
             yield Prefetch(b.array, Index(self.index(b, self.point(later, column))))
 
     def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch rows that tiles read line by line from the next page, as hardware prefetching stops at the end of a
-        page.
-        """
+        """Prefetch rows that tiles read line by line from the next page, where hardware prefetching stops."""
         line = LINE // DTYPES[b.dtype].itemsize
         firsts = [column for column in self.columns if column.get(self.kernel.lanes, 0) == 0]  # one of each stream
         is_dense = len(self.columns) * self.lanes == len(firsts) * line

@@ -147,7 +147,7 @@ def _is_light(body: Body, lanes: int) -> bool:
 
 
 def _is_across(x: Load, along: For, rows: For, lanes: int) -> bool:
-    """Tell whether a vector is read across rows: its lanes are not adjacent, and elements are adjacent along ``rows``."""
+    """Tell whether a vector is read across rows: lanes are not adjacent, but elements are along ``rows``."""
     is_plain = x.type == (x.array.dtype, lanes) and is_float(x.array.dtype) and x.array.panels is None
     is_apart = x.step != 1 and not names(x.step) & {along.var.name, rows.var.name}
     return is_plain and is_apart and isinstance(x.index, Index) and step_of(x.index.value, rows.var.name) == 1

@@ -154,8 +154,7 @@ class _Loops:
         return self._nest(0, {}, {}, None, _Inside(self._whole_sum))
 
     def _nest(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None, inside: _Inside) -> Body:
-        """Return the loops from ``depth`` on, around the body ``inside`` for tiles of ``counts`` points along
-        variables.
+        """Return the loops from ``depth`` on, around ``inside`` for tiles of ``counts`` points along variables.
 
         ``along`` is the segment of the axis along the lanes that these loops are in.
         """

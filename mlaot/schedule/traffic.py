@@ -49,12 +49,12 @@ class Access:
         return prod(count for _, count in others) * self._share(run, others[0][0] if others else run)
 
     def _share(self, run: int, step: int) -> float:
-        """Return the cache lines of ``run`` adjacent elements, given that the next run follows after ``step`` elements."""
+        """Return the cache lines of ``run`` adjacent elements, of which the next run begins ``step`` elements later."""
         return max(run * self.itemsize, min(step * self.itemsize, LINE)) / LINE
 
 
 def accesses(kernel: Contraction) -> list[Access]:
-    """Return the accesses of a contraction to its operands, and to its result, assumed to be in the order of its loops."""
+    """Return the accesses of a contraction to its operands and to its result, which is assumed in loop order."""
     axes = sorted(kernel.out, key=lambda axis: axis.name == kernel.lanes)  # the lanes last
     strides, stride = list[tuple[int, str]](), 1
     for axis in reversed(axes):

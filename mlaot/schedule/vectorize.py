@@ -296,9 +296,7 @@ class VectorLoop:
         return [Var(f"{a.var.name}_all{i if count > 1 else ''}", type_) for i in range(count)]
 
     def combine(self, a: Accumulator) -> Expr:
-        """Combine all accumulators of a variable to a number: first the chains, then the parts by halves, then the
-        lanes.
-        """
+        """Combine all accumulators of a variable to a number: the chains, then the parts by halves, then the lanes."""
         values: list[Expr] = [*self.variables(a)]
         columns = [values[part :: self.parts] for part in range(self.parts)]
         while len(columns[0]) > 1:

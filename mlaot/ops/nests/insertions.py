@@ -1,4 +1,4 @@
-"""Sort the first elements along an axis by insertion without branches, for very few of many elements.
+"""Sort the first elements along an axis by insertion without branches, for a handful of many elements.
 
     first = [-inf, inf, inf, ..]
     for each element that comes before the last of them: first[i] = min(first[i], max(first[i - 1], element)), from the

@@ -6,9 +6,9 @@
     v3 = sub(mul(g, broadcast(r)), broadcast(v2))          v3 = sub(g, broadcast(v1))
     v4 = mul(v3, a)                                        v4 = mul(v3, y)
 
-with r = 1 / s and one s for each row. This is the gradient of a softmax with a = exp(x) and its sum s. The gradients of
-a layer, batch or RMS normalization have parts of it. The quotient is stored for other products anyway, and the dividend
-then need not be stored.
+Here r = 1 / s, with one s for each row. This is the gradient of a softmax with a = exp(x) and its sum s. The gradients
+of a layer, batch or RMS normalization have parts of it. The quotient is stored for other products anyway, and the
+dividend then need not be stored.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ def tanh_of_softplus(node: Node) -> Node | None:
 
 
 def _cut(node: Node) -> tuple[Node, float] | None:
-    """Return x and t of ``where(x > t, x, softplus(x))``; its argument may be ``minimum(x, t)``. t is positive."""
+    """Return x and t of ``where(x > t, x, softplus(x))``; its argument may be ``minimum(x, t)``. The threshold t must
+    be positive.
+    """
     if node.op is not comparison.where or node.arg(0).op is not comparison.greater:
         return None
     x, limit = (a.find() for a in node.arg(0).args)

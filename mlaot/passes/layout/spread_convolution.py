@@ -10,10 +10,10 @@
     v4 = slice(reshape(v3))
 
 Transposed convolutions and gradients of strided ones are of this kind. Let s be the distance of the elements. Of s
-neighbouring results, each sums other elements of the window: the first w[s - 1], w[2 s - 1], .., and the last w[0],
-w[s], ... They become s further channels of one convolution with windows that are s times smaller (Shi et al., 2016, "Is
-the deconvolution layer the same as a convolutional layer?"). Some results before the first one may have to be sliced
-off. For s = 2 there are none, as windows of the second phase begin an element later.
+neighbouring results, each sums other elements of the window: the first w[s - 1], w[2 s - 1] and so on, and the last
+w[0], w[s] and so on. They become s further channels of one convolution with windows that are s times smaller (Shi et
+al., 2016, "Is the deconvolution layer the same as a convolutional layer?"). Some results before the first one may have
+to be sliced off. For s = 2 there are none, as windows of the second phase begin an element later.
 
 A single padded element is treated as if it had neighbours beyond the window.
 """
