@@ -1,4 +1,4 @@
-"""Load a project's model as its settings name it, and trace it."""
+"""Load the model that a project's settings name, and trace it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlaot.stages import IMPORTING, TRACING, stage, stages_of
 
 
 def load_model(settings: Settings, model: ModelSettings) -> Any:
-    """Return the declared model, with adapters if the settings want it to train such.
+    """Return the declared model, with adapters if the settings ask for them.
 
     The source folder must be on ``sys.path``.
     """
@@ -47,14 +47,14 @@ def load_declared(settings: Settings, model: ModelSettings) -> Any:
 
 
 def load_sample(settings: Settings, model: ModelSettings, declared: Any) -> Any:
-    """Return the model's sample inputs, if any: the settings name them, or another library's model has them."""
+    """Return the model's sample inputs, which the settings name or another library's model has, or None."""
     if model.kind == "model" and model.sample:
         return load_attribute(settings, model, "sample")
     return declared.sample if isinstance(declared, Declaration) else None
 
 
 def session_files(settings: Settings, project: Path) -> dict[str, str]:
-    """Return the files of the package that stands in for onnxruntime, if there is to be one."""
+    """Return the files of the package that stands in for onnxruntime, if the settings ask for it."""
     if not settings.onnxruntime:
         return {}
     from mlaot.onnx.sessions import package_files
@@ -86,7 +86,7 @@ def locate_errors(declared: Any, model: ModelSettings) -> Iterator[None]:
 
 
 def trace(model: Any) -> Traced:
-    """Return the graph of anything that a user may name as a model: a declaration, a network, a graph of values."""
+    """Return the graph of any kind of model: a declaration, a network, or a graph of values."""
     if not isinstance(model, Declaration):
         model = declare_graph(model) if is_value(model) or isinstance(model, list | tuple) else declare_module(model)
     with stage(TRACING), isolate():

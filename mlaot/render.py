@@ -1,7 +1,7 @@
 """Render templates to text: the only place that knows Jinja.
 
-Templates loop over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, so that C's braces stay C's. A
-wheel of mlaot also contains them compiled to Python, since Jinja takes longer to compile than to render them.
+Templates loop over ready data. Their delimiters are ``@{ }@``, ``@% %@`` and ``@# #@``, which leave C's braces alone. A
+wheel of mlaot also contains the templates compiled to Python, since Jinja compiles them more slowly than it renders.
 """
 
 from __future__ import annotations

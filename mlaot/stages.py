@@ -1,8 +1,8 @@
-"""Report the progress of a build or a command: which stage of how many it is in, and how far that is.
+"""Report the progress of a build or a command: its stage, the number of stages, and the progress of the stage.
 
-A build runs in ``report_progress``, its parts in ``stage``s. Nothing is said of a build that ends soon. One that takes
-longer gets a line on stderr for each stage, and one every few seconds within a stage; on a terminal with rich, a bar.
-A process whose output another one passes on leaves that to the other: it writes its state to a file (``follow``).
+A build runs in ``report_progress``, and its parts in ``stage``s. A short build reports nothing. A longer build prints a
+line on stderr for each stage, and one every few seconds within a stage, or on a terminal with rich, a bar. A process
+whose output another one passes on writes its state to a file, which the other process reports (``follow``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BEGUN = time.monotonic()
 
 
 class State(NamedTuple):
-    """What is being done: the ``number``-th of ``total`` things of a stage, and the line of the user's code."""
+    """The state: the ``number``-th of ``total`` items of a stage, and the line of the user's code."""
 
     model: str = ""
     name: str = ""
@@ -62,7 +62,7 @@ Show = Callable[[State], None]
 
 @dataclass
 class Progress:
-    """The state of a thread, the file with that of the process whose output it passes on, and how they are shown."""
+    """The state of a thread, the file with the state of a process whose output it passes on, and how to show them."""
 
     show: Show = lambda state: None
     thread: int = field(default_factory=threading.get_ident)
@@ -91,9 +91,9 @@ _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def report_progress(plan: Sequence[str] = BUILD, *, verbose: bool = False) -> Iterator[None]:
-    """Report what this thread does, a stage by its number in ``plan``, unless an outer call does so already.
+    """Report the progress of this thread, with each stage's number in ``plan``, unless an outer call reports it.
 
-    If ``verbose``, lines are printed from the start, also on a terminal.
+    If ``verbose``, lines are printed from the start, even on a terminal.
     """
     seconds = read_patience()
     if _progress.get() is not None or seconds == float("inf"):
@@ -119,7 +119,7 @@ def report_progress(plan: Sequence[str] = BUILD, *, verbose: bool = False) -> It
 
 @contextmanager
 def stage(name: str, total: int = 0, detail: str = "") -> Iterator[Callable[[str], None]]:
-    """Name a part of a build, such as ``LOWERING``; yield a function that begins the next of its ``total`` things."""
+    """Name a part of a build, such as ``LOWERING``; yield a function that begins the next of its ``total`` items."""
     progress = _progress.get() or Progress()
     outer, numbers = progress.state, count(1)
     progress.place = place_in_project()
@@ -138,7 +138,7 @@ def stage(name: str, total: int = 0, detail: str = "") -> Iterator[Callable[[str
 
 @contextmanager
 def stages_of(model: str, models: Sequence[str]) -> Iterator[None]:
-    """Say of the stages meanwhile which of several models they are of."""
+    """In the context, attribute stages to one of several models."""
     progress = _progress.get() or Progress()
     outer = progress.state
     several = len(models) > 1 and model in models
@@ -164,7 +164,7 @@ def follow(file: Path) -> Iterator[dict[str, str]]:
 
 
 def show_states(progress: Progress, done: threading.Event, seconds: float) -> None:
-    """Show the state every few ``seconds``, and none at last."""
+    """Show the state every few ``seconds``, and clear it at the end."""
     while not done.wait(seconds):
         progress.report()
     progress.show(State())
@@ -185,7 +185,7 @@ def write_states(file: Path) -> Show:
 
 
 def print_lines(plan: Sequence[str], seconds: float, silent: float) -> Show:
-    """Return a function that prints a line for each stage, and within one every few ``seconds``."""
+    """Return a function that prints a line for each stage, and every few ``seconds`` within a stage."""
     said: dict[tuple[str, ...], tuple[float, State]] = {}
 
     def show(state: State) -> None:
@@ -210,7 +210,7 @@ def has_bar() -> bool:
 
 
 def draw_bar(plan: Sequence[str], silent: float) -> Show:
-    """Return a function that draws a bar, which vanishes where there is nothing to show."""
+    """Return a function that draws a bar, and removes it if there is nothing to show."""
     bar: Any = None
 
     def show(state: State) -> None:

@@ -1,8 +1,8 @@
-"""Modules of PyTorch as models: ``mlaot.torch.load(module, sample)``. Needs the packages ``torch`` and ``onnxscript``.
+"""Modules of PyTorch as models: ``mlaot.torch.load(module, sample)``. It needs the packages torch and onnxscript.
 
-``torch.export`` follows the module with the shapes and dtypes of ``sample``; its numbers count for ``quantize`` only.
-What it finds becomes ONNX in memory and is read as any ONNX file is. The module itself is what the build compares the
-answers with.
+``torch.export`` exports the module for the shapes and dtypes of ``sample``; only ``quantize`` uses its numbers. The
+exported program is converted to ONNX in memory, and read like an ONNX file. The build compares the answers with those
+of the module itself.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ FROM_TORCH = {dtype: d for d, dtype in TO_TORCH.items()}
 def load(module: torch.nn.Module, sample: Any, dims: Mapping[str, int] | None = None) -> Declaration:
     """Declare a module of PyTorch, which is put into evaluation mode.
 
-    ``sample``: the inputs as ``forward`` takes them, a tuple of its arguments or a dict of them by name; what is
-    neither is the only argument. Arrays as long as the first one have an open first axis called ``batch``; types such
-    as ``mlaot.f32[batch, 3, height, width]`` say themselves what is open. ``dims`` gives sizes to open dimensions.
+    ``sample`` has the inputs of ``forward``: a tuple of its arguments, a dict of arguments by name, or its only
+    argument. Arrays whose first axis is as long as that of the first array get an open first axis ``batch``. Types such
+    as ``mlaot.f32[batch, 3, height, width]`` name their open dimensions themselves. ``dims`` gives sizes of open
+    dimensions. A module that cannot be compiled raises ``MlaotError``.
     """
     return _declare(module, sample, dims or {}, f"{type(module).__name__}: ")
 
@@ -71,9 +72,9 @@ def declare_from_settings(settings: Settings, model: ModelSettings, sample: Any 
 
 @dataclass(frozen=True)
 class ForwardCall:
-    """How ``forward`` is called: arguments by position, or by name, as a tree of ``leaves``.
+    """The arguments of a call of ``forward``, by position or by name, as a tree of ``leaves``.
 
-    ``types`` are those of the leaves that are arrays; None for other ones, which are constants.
+    ``types`` has the types of leaves that are arrays, and None for other leaves, which are constants.
     """
 
     leaves: tuple[Any, ...]
@@ -110,7 +111,7 @@ class ForwardCall:
 
 
 def _call(module: torch.nn.Module, sample: Any) -> tuple[ForwardCall, int]:
-    """Find out how a sample calls a module, and how long its batch is; 0 if there is none."""
+    """Return the call of a module with a sample, and the size of its batch, or 0 without a batch."""
     if isinstance(sample, dict):  # in the order of the signature, as torch.export takes them
         ordered = [name for name in inspect.signature(module.forward).parameters if name in sample]
         sample = {name: sample[name] for name in (*ordered, *sample)}
@@ -122,7 +123,7 @@ def _call(module: torch.nn.Module, sample: Any) -> tuple[ForwardCall, int]:
 
 
 def _type(leaf: Any, rows: int) -> Type | None:
-    """Return the type of an input that is an array or says its type; ``rows``: how long an open first axis is."""
+    """Return the type of an input that is an array or a type; ``rows`` is the length of an open first axis."""
     if isinstance(leaf, Type | DType):
         return leaf if isinstance(leaf, Type) else Type(leaf)
     if not hasattr(leaf, "shape"):
@@ -180,14 +181,14 @@ def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> 
 
 
 def _numpy(tensor: torch.Tensor) -> Any:
-    """Return a tensor's numbers; NumPy has no bfloat16."""
+    """Return a tensor's numbers as an array, with bfloat16, which NumPy lacks, as float32."""
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy()
 
 
 def _export_call(module: torch.nn.Module, call: ForwardCall, rows: int, place: str) -> tuple[ForwardCall, Any]:
-    """Export a module for a call, or for one with ``rows`` if the batch cannot be open; return the call, too.
+    """Export a module for a call, or for a call with ``rows`` if the batch cannot be open; also return the call.
 
-    What ``torch.export`` misses when it only runs the module, such as ``len(x)``, it may find by reading the code.
+    If ``torch.export`` fails by running the module, as for ``len(x)``, it is tried again by analysing the code.
     """
     ways = [(call, LARGE, False), (call, SMALL, False), (call, SMALL, True), (call, LARGE, True)]
     if rows and BATCH in call.dims:
@@ -234,9 +235,10 @@ def _export(module: torch.nn.Module, call: ForwardCall, sizes: Sequence[int], pl
 
 
 def _check_open(program: Any) -> None:
-    """Refuse a program that holds for the sizes of its export only: where what it found equal differs for twice these.
+    """Raise ``MlaotError`` for a program that is valid only for the sizes of its export.
 
-    A layer that takes a part of an open size for a number is such a program, and one where a part was 1.
+    Sizes that it assumes equal then differ for twice these sizes. Such programs use a part of an open size as a number,
+    or rely on a part that is 1.
     """
     twice: dict[Any, int] = {}
     axes: dict[Any, tuple[str, int, int]] = {}
@@ -275,7 +277,7 @@ def _convert(program: Any, place: str) -> tuple[Any, list[str]]:
 
 
 def _average(x: Any, sizes: Sequence[int]) -> Any:
-    """Average parts of the last axes, as adaptive pooling does: for ``torch.onnx`` it needs sizes that are known."""
+    """Average parts of the last axes, as adaptive pooling does, which ``torch.onnx`` supports only for known sizes."""
     for axis, size in enumerate(sizes, x.ndim - len(sizes)):
         length = x.shape[axis]
         place, part = torch.arange(length, device=x.device), torch.arange(size, device=x.device)[:, None]
@@ -303,7 +305,7 @@ def _has_averages(program: Any) -> bool:
 
 
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
-    """Compute the distances of all pairs of rows from differences: ``torch.onnx`` has no others than those of p = 2."""
+    """Compute the distances of all pairs of rows from differences, as ``torch.onnx`` supports only p = 2."""
     differences = x.unsqueeze(-2) - y.unsqueeze(-3)
     if p == 2:
         return (differences * differences).sum(-1).sqrt()
@@ -323,7 +325,7 @@ def _has_distances(program: Any) -> bool:
 
 
 def _output_names(program: Any, place: str) -> list[str]:
-    """Name outputs: ``output``; of tuples ``output_0``, of dicts their keys, of named fields their names."""
+    """Return names of outputs: ``output``, ``output_0`` for tuples, the keys of dicts, the names of named fields."""
     kinds = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     tree = pytree.tree_unflatten(kinds, program.call_spec.out_spec)
     used = set(program.graph_signature.user_inputs)
@@ -359,7 +361,7 @@ def _name_dims(graph: Any, call: ForwardCall) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the progress and the warnings of exporters, which are for those who work on them."""
+    """Hide the progress and the warnings of exporters, which are for their developers."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -371,7 +373,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _one_line_errors(place: str, program: Any = None) -> Iterator[None]:
-    """Shorten the errors of exporters to a line."""
+    """Shorten the errors of exporters to one line."""
     try:
         yield
     except MlaotError:

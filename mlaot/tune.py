@@ -1,12 +1,12 @@
-"""Measure on this machine which schedules of contractions are the fastest, for ``mlaot tune``.
+"""Measure the fastest schedules of contractions on this machine, for ``mlaot tune``.
 
 A program's contractions are compiled once more, each with the schedules that the cost model finds best, as functions
-that take turns. ``mlaot/commands/tune.py`` calls this, prints what it gives, and stores the schedules that are clearly
-faster than the model's choice in ``mlaot-tuned.json`` (``mlaot/settings/tuned.py``). Later builds take them from there;
-without the file, or where a contraction is not in it, the model chooses. The file is a hint: every schedule computes
-the same product, on any machine. ``CANDIDATES``, ``GAIN`` and the lengths of a measurement may be changed at will.
+that are timed in turns. ``mlaot/commands/tune.py`` calls this and prints the results. It stores the schedules that are
+faster than the model's choice by a margin in ``mlaot-tuned.json`` (``mlaot/settings/tuned.py``), which later builds
+use. For a contraction that is not in the file, the model chooses. The file is a hint: every schedule computes the same
+product on any machine. ``CANDIDATES``, ``GAIN`` and the lengths of a measurement may be changed freely.
 
-``this_machine`` also tells the ONNX backend and ``mlaot doctor`` which instruction sets run here.
+The ONNX backend and ``mlaot doctor`` also use ``machines_here`` to find the instruction sets of this machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SLACK = 4096  # bytes behind each buffer, as kernels read past the ends of rows
 
 @dataclass(frozen=True)
 class Measurement:
-    """A contraction: its ``description``, ``what`` it computes, its seconds by schedule, the model's choice first."""
+    """A contraction: its ``description``, ``what`` it computes, its seconds by schedule (the model's choice first)."""
 
     description: str
     what: str
@@ -59,12 +59,12 @@ class Measurement:
 
     @property
     def gain(self) -> float:
-        """Seconds of the best as a share of those of the cost model's choice: 1 where that is the best."""
+        """The time of the best schedule relative to the cost model's choice: 1 if that is the best."""
         return self.seconds[self.best] / self.seconds[self.chosen]
 
 
 def contractions(programs: Iterable[Program]) -> list[Kernel]:
-    """Return a kernel for each distinct contraction with work enough to be worth measuring."""
+    """Return a kernel for each distinct contraction that has enough work to measure."""
     kernels = [kernel for program in programs for kernel in program.kernels]
     return list({description(c): k for k in kernels if (c := k.contraction) is not None and not is_light(c)}.values())
 
@@ -102,7 +102,7 @@ def measure(kernel: Kernel, isa: Machine, command: list[str]) -> Measurement:
 
 
 def machines_here(isas: Iterable[str], command: list[str], *, words: bool = False) -> list[Machine]:
-    """Return those of ``isas`` that a module uses on this machine, the best last; ``words``: if it multiplies bytes."""
+    """Return those of ``isas`` that a module uses on this machine, the best last; ``words`` if it multiplies bytes."""
     with tempfile.TemporaryDirectory(prefix="mlaot-") as folder:
         library = _library(with_runtime(render("has.c.j2")), BASE, Path(folder), command)
 
@@ -125,7 +125,7 @@ def _library(text: str, isa: Machine, folder: Path, command: list[str]) -> Any:
 
 
 def _memory(buffer: Buffer) -> np.ndarray[Any, Any]:
-    """Return numbers in place of a buffer, for dims of a usual size; indices are 0."""
+    """Return arbitrary numbers for a buffer, for nominal dims; indices are 0."""
     size: Dim = buffer.root.bytes
     count = nominal(size) + SLACK
     storage = np.zeros(count + LINE, np.uint8)

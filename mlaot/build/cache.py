@@ -1,8 +1,8 @@
 """Keep compiled objects between builds, since isolated builds start from nothing each time.
 
-The key of an object is a digest of everything that it depends on: the preprocessed C (and so the graph, the settings
-and the templates), the weights that it embeds, the compiler and its flags. A cache file holds a digest of key and
-content, then the content. A damaged, truncated or misplaced file does not match its digest and is made again. Files
+The key of an object is a digest of everything that it depends on: the preprocessed C, the embedded weights, the
+compiler and its flags. The C depends on the graph, the settings and the templates. A cache file holds a digest of key
+and content, then the content. A damaged, truncated or misplaced file does not match its digest and is made again. Files
 appear atomically, so builds may run side by side and may be killed.
 """
 

@@ -1,8 +1,9 @@
 """Build with setuptools: ``build-backend = "setuptools.build_meta"`` and a ``[tool.mlaot]`` table, without setup.py.
 
 The entry point ``setuptools.finalize_distribution_options`` adds the extension modules to the distribution, and
-commands that let mlaot generate and compile them. distutils would add the interpreter's own flags, and cannot set flags
-per file. The project lists what tracing needs in ``[build-system] requires``, as setuptools cannot ask for more.
+commands that let mlaot generate and compile them. The base class of distutils would add the interpreter's own flags,
+and cannot set flags per file. The project lists what tracing needs in ``[build-system] requires``, as setuptools cannot
+ask for more.
 """
 
 from __future__ import annotations

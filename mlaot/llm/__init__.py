@@ -1,7 +1,7 @@
-"""Language models that people have: ``mlaot.llm.load(path)`` is a model like any other, which reads a text on and on.
+"""Published language models: ``mlaot.llm.load(path)`` returns a model like any other, which reads and continues a text.
 
-A folder with ``config.json`` and safetensors, or a GGUF file, of GPT-2, Llama and its like; or a checkpoint
-of llama2.c.
+It reads a folder with ``config.json`` and safetensors, or a GGUF file, of GPT-2, Llama and similar models, or a
+checkpoint of llama2.c.
 """
 
 from mlaot.llm.declare import declare_from_settings as declare_from_settings

@@ -1,6 +1,6 @@
-"""How weights lie in a GGUF file: numbers one by one, or in blocks of some bits each that share a scale.
+"""Layouts of weights in a GGUF file: single numbers, or blocks of numbers of a few bits that share a scale.
 
-The layouts are those of ggml. A block is a record of NumPy's; what its bits stand for is one function a type.
+The layouts are those of ggml. A block is a record of NumPy, and a function for each type decodes its bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEP = 2**17  # numbers at once: what is computed between stays in the cache
 
 @dataclass(frozen=True)
 class Type:
-    """``numbers``: of a block; ``decode`` makes float32 [blocks, numbers] of blocks."""
+    """A type of blocks of ``numbers`` numbers, which ``decode`` converts to float32 [blocks, numbers]."""
 
     name: str
     numbers: int
@@ -37,7 +37,7 @@ def decode(blocks: Array, kind: Type) -> Array:
 
 
 def _bits(packed: Array, count: int, run: int) -> Array:
-    """Take bytes [n, bytes] apart in parts of ``count`` bits: the lowest of a run of bytes, then those above them."""
+    """Split bytes [n, bytes] into parts of ``count`` bits: the lowest parts of all bytes, then the next higher ones."""
     shifts = np.arange(0, 8, count, dtype=np.uint8)[:, None]
     parts: Array = packed.reshape(len(packed), -1, 1, run) >> shifts & np.uint8(2**count - 1)
     return parts.reshape(len(packed), -1)
@@ -49,14 +49,14 @@ def _wide(blocks: Array, field: str) -> Array:
 
 
 def _shared(scales: Array, numbers: Array) -> Array:
-    """Multiply numbers [n, m] by scales [n, k] that so many of them in a row share."""
+    """Multiply numbers [n, m] by scales [n, k], each of which m / k consecutive numbers share."""
     count, groups = scales.shape
     product: Array = scales[:, :, None] * numbers.reshape(count, groups, -1)
     return product.reshape(count, -1)
 
 
 def _signed(numbers: Array, offset: int) -> Array:
-    """Return whole numbers less an offset in float32."""
+    """Return whole numbers minus an offset in float32."""
     return numbers.astype(np.float32) - np.float32(offset)
 
 
@@ -105,14 +105,14 @@ def _q3_k(blocks: Array) -> Array:
 
 
 def _k(blocks: Array, scales: Array, leasts: Array, whole: Array) -> Array:
-    """Return whole numbers by their scales, less what is least in the numbers that share one."""
+    """Return whole numbers times their scales, minus the minimum of the numbers that share a scale."""
     least = np.repeat(_wide(blocks, "least") * leasts, whole.shape[1] // leasts.shape[1], axis=1)
     numbers: Array = _shared(_wide(blocks, "scale") * scales, whole) - least
     return numbers
 
 
 def _of_6_bits(blocks: Array) -> tuple[Array, Array]:
-    """Return eight scales and eight leasts of six bits: the last four of both lie in what is left of the others."""
+    """Return eight scales and eight minima of six bits. The last four of both are in the unused bits of the others."""
     first, second, third = (blocks["scales"][:, i : i + 4] for i in (0, 4, 8))
     scales = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=1)
     return scales, np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=1)

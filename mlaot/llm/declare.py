@@ -1,4 +1,4 @@
-"""Language models that people have, as declared models: ``mlaot.llm.load(path)``."""
+"""Published language models as declared models: ``mlaot.llm.load(path)``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTEXT = 2048  # tokens of a text that are kept, where neither the model nor it
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user wants of texts: at most so many tokens, what makes these, what comes behind, how many at once."""
+    """A user's options for texts: the context, the tokenizer, whether texts slide, and how many texts at once."""
 
     context: int | None = None
     tokenizer: Tokenizer | Path | None = None
@@ -51,13 +51,14 @@ def load(
 ) -> Declaration:
     """Declare a language model: a folder with config.json and safetensors, a GGUF file, or a checkpoint of llama2.c.
 
-    A relative path is looked for beside the calling module first. A text has at most ``context`` tokens: by default
-    those of the model, and no more than 2,048. A text that ``slides`` goes on behind them. Without a ``tokenizer``, or
-    the path of one, the module has the one of the folder or the GGUF file, if there is one. ``generate_all`` writes
-    ``texts`` at once.
+    A relative path is searched beside the calling module first. A text has at most ``context`` tokens, by default the
+    context of the model, but at most 2,048. If a text ``slides``, it continues after these. ``tokenizer`` is a
+    tokenizer or the path of one. By default it is that of the folder or the GGUF file, if there is one.
+    ``generate_all`` writes this many ``texts`` at once.
 
-    With an ``optimizer`` the model trains by how likely it finds each token of texts after those before it: ``forward``
-    takes whole texts then, and what it is otherwise, an entry of the name ``read`` is.
+    With an ``optimizer`` the model trains by the cross entropy of each token of a text after the tokens before it. Then
+    ``forward`` takes whole texts, and an entry ``read`` takes the place of the usual ``forward``. A file that cannot be
+    compiled raises ``MlaotError``.
     """
     folder = Path(sys._getframe(1).f_code.co_filename).parent
     if isinstance(tokenizer, str | Path):
@@ -100,7 +101,7 @@ def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None)
     decoder = Decoder(config, weights, text)
 
     def read(tokens: Any) -> Any:
-        """Read the next tokens of a text; the scores of all that may follow them."""
+        """Read the next tokens of a text, and return the scores of all tokens that may follow."""
         return decoder(tokens)
 
     read.__annotations__ = {"tokens": i64[dim("n")]}
@@ -108,11 +109,11 @@ def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None)
         return Declaration(declared(read, parameters=decoder.weights, text=text).trace, f"{name}: ")
 
     def forward(texts: Any) -> Any:
-        """Read whole texts; the scores of all that may follow each of their tokens."""
+        """Read whole texts, and return the scores of all tokens that may follow each of their tokens."""
         return decoder.whole(texts)
 
     def loss(scores: Any, texts: Any) -> Any:
-        """Return the mean surprise at each token but the first, in nats."""
+        """Return the mean cross entropy of each token but the first, in nats."""
         return F.cross_entropy(scores[:, :-1].reshape((-1, config.tokens)), texts[:, 1:].reshape(-1))
 
     forward.__annotations__ = loss.__annotations__ = {"texts": i64[dim("batch"), dim("n")]}
@@ -122,7 +123,7 @@ def _declare(path: Path, name: str, wishes: Wishes, optimizer: Optimizer | None)
 
 
 def _read(path: Path) -> tuple[Config, Mapping[str, np.ndarray[Any, Any]]]:
-    """Return what a model is, and its weights; a file is what its first bytes say, whatever its name."""
+    """Return the configuration of a model, and its weights. The first bytes of a file determine its format."""
     if path.is_dir():
         return read_folder(path)
     return read_gguf(path) if is_gguf(path) else read_checkpoint(path)

@@ -1,6 +1,6 @@
-"""The network of a language model: the next tokens in, the scores of what may follow out.
+"""The network of a language model, from the next tokens to the scores of the tokens that may follow.
 
-The keys and values of what was read lie in buffers: a ``Model`` of the compiled module is one text. A prompt of any
+The keys and values of earlier tokens are in buffers, so a ``Model`` of the compiled module is one text. A prompt of any
 length is one call, and so is each token after it.
 """
 
@@ -37,13 +37,13 @@ NOUNS = {"groups": "heads of keys", "size": "numbers of a head", "hidden": "hidd
 
 @dataclass(frozen=True)
 class Config:
-    """What the decoders of GPT-2, Llama and their like differ in.
+    """The configuration of a decoder, in which GPT-2, Llama and similar models differ.
 
-    ``hidden``: the width between the two layers behind the attention; where they are ``gated``, a third decides how
-    much of it goes on. ``waves``: those of rotary positions (``rotary.py``), a pair of numbers of a head each; without
-    any, positions are a table. ``magnitude`` scales what was turned, ``scale`` the numbers of tokens.
-    ``normalizes_heads``: queries and keys are normalized, each head apart. ``tied``: the table of tokens is the last
-    layer, too. ``biases``: parts of a block that have one.
+    ``hidden`` is the width between the two layers of the feed-forward network. If it is ``gated``, the output of a
+    third layer multiplies the hidden values. ``waves`` are the frequencies of rotary positions (``rotary.py``), one for
+    each pair of numbers of a head; without any, positions are a table. ``magnitude`` multiplies rotated numbers, and
+    ``scale`` the embeddings of tokens. With ``normalizes_heads`` each head of queries and keys is normalized. With
+    ``tied`` the table of tokens is also the last layer. ``biases`` are the parts of a block that have a bias.
     """
 
     tokens: int
@@ -66,7 +66,7 @@ class Config:
     biases: frozenset[str] = frozenset()
 
     def problem(self) -> str:
-        """Say what is wrong with the numbers, which come from a file; nothing where all is well."""
+        """Describe an inconsistency of the numbers, which come from a file; return an empty string if there is none."""
         for name in ("tokens", "width", "layers", "heads", "groups", "size", "hidden", "context"):
             value, most = getattr(self, name), MOST_OF.get(name, MOST)
             if not 1 <= value <= most:
@@ -100,7 +100,7 @@ class Config:
         return found if self.tied else found | {"head": (self.tokens, self.width)}
 
     def rows(self, name: str, shape: Shape, fused: Iterable[tuple[str, ...]]) -> tuple[slice, Shape]:
-        """Return which rows of a tensor a weight is, and the shape of all; ``fused``: parts whose tensor is one."""
+        """Return the rows of a tensor that are a weight, and the tensor's shape; ``fused`` parts share one tensor."""
         part = name.split(".")[-2] if name.startswith("blocks.") else ""
         for parts in fused:
             if part in parts:
@@ -118,7 +118,7 @@ class Config:
 
 
 class Decoder:
-    """The function that is compiled, of weights by the names of ``Config.shapes``: it reads a text."""
+    """The function to compile, with weights by the names of ``Config.shapes``. It reads a text."""
 
     def __init__(self, config: Config, weights: Arrays, text: Text) -> None:
         self.config, self.text = config, text
@@ -128,7 +128,7 @@ class Decoder:
         self.kept = {name: Buffer(empty, name) for name in names}
 
     def __call__(self, tokens: Array) -> Array:
-        """Read the next tokens [n] of a text; return the scores [tokens] of what follows the last of them."""
+        """Read the next tokens [n] of a text; return the scores [tokens] of the token after the last one."""
         config = self.config
         places = self.text.place + arange(tokens.shape[0])
         x = self._embedded(tokens)
@@ -139,7 +139,7 @@ class Decoder:
         seen = arange(read) <= places[:, None]
 
         def remember(i: int, key: Array, value: Array) -> tuple[Array, Array]:
-            """Keep the new keys and values [groups, n, size] of a block; return those of the whole text."""
+            """Store the new keys and values [groups, n, size] of a block; return those of the whole text."""
             keys, values = (self.kept[f"{what}.{i}"] for what in ("keys", "values"))
             keys.assign(keys.at[:, places].set(key))
             values.assign(values.at[:, places].set(value))
@@ -150,7 +150,7 @@ class Decoder:
         return self._scores(x[-1])
 
     def whole(self, texts: Array) -> Array:
-        """Return the scores [batch, n, tokens] of what follows each token of texts [batch, n], which start anew."""
+        """Return the scores [batch, n, tokens] of the token after each token of whole texts [batch, n]."""
         length = texts.shape[1]
         x = self._embedded(texts)
         if not self.config.waves:
@@ -168,7 +168,7 @@ class Decoder:
         return F.linear(self._normalized(x, "norm"), self.weights["embedding" if self.config.tied else "head"])
 
     def _block(self, x: Array, i: int, waves: list[Array], remember: Remember, **seen: Any) -> Array:
-        """Add what is attended to, and what two layers make of that, to positions [.., n, width]."""
+        """Add the attention's output, and then that of the feed-forward network, to positions [.., n, width]."""
         config, block = self.config, f"blocks.{i}."
         y = self._normalized(x, f"{block}norm1")
         query = self._turned(self._heads(y, f"{block}query", config.heads), f"{block}query_norm", waves)
@@ -198,9 +198,9 @@ class Decoder:
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.config.epsilon)
 
     def _turned(self, x: Array, norm: str, waves: list[Array]) -> Array:
-        """Turn pairs of numbers of heads [.., n, size] by angles that grow with the position.
+        """Rotate pairs of numbers of heads [.., n, size] by angles that grow with the position.
 
-        A pair is as far apart as there are pairs: half a head, where all of its numbers turn.
+        The distance of the numbers of a pair is the number of pairs: half a head, if all of its numbers rotate.
         """
         if self.config.normalizes_heads:
             x = F.rms_norm(x, x.shape[-1:], self.weights[f"{norm}.weight"], self.config.epsilon)
@@ -212,7 +212,7 @@ class Decoder:
         return np.concatenate(turned + [rest] * (2 * half < self.config.size), axis=-1)
 
     def _waves(self) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield cosines and sines [context, pairs] of rotary positions, if there are such."""
+        """Yield cosines and sines [context, pairs] of rotary positions, if the model has some."""
         if self.config.waves:
             angles = np.arange(self.text.context)[:, None] * np.array(self.config.waves)
             yield from ((wave(angles) * self.config.magnitude).astype(np.float32) for wave in (np.cos, np.sin))

@@ -1,4 +1,4 @@
-"""The tokenizer of a language model: that of its folder or its GGUF file, or the one that its user names."""
+"""Find the tokenizer of a language model: that of its folder or its GGUF file, or the user's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PATTERNS = {
 
 
 def find_tokenizer(model: Path, wanted: Tokenizer | Path | None, count: int) -> Tokenizer | None:
-    """Return the tokenizer of a model of ``count`` tokens, ``None`` where there is none.
+    """Return the tokenizer of a model of ``count`` tokens, or ``None``.
 
-    One that nobody asked for, and that is not known here, is none, with a warning.
+    An unsupported tokenizer that the user did not ask for gives a warning and ``None``.
     """
     if isinstance(wanted, Tokenizer):
         return _checked(wanted, "the tokenizer", count)

@@ -1,4 +1,4 @@
-"""A folder with ``config.json`` and safetensors, as Hugging Face's libraries write it: GPT-2, Llama and its like."""
+"""Read a folder with ``config.json`` and safetensors in the format of Hugging Face: GPT-2, Llama and similar models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SLIDING = ("mistral", "phi3")  # whose window slides if it is there
 
 
 def read_folder(path: Path) -> tuple[Config, Tensors]:
-    """Return what a folder's model is, and its weights by the names of ``Config.shapes``, in float32."""
+    """Return the configuration of a folder's model, and its weights in float32 by the names of ``Config.shapes``."""
     file = path / "config.json"
     facts = Facts(file, read_json(file, dict, str(file)))
     kind = facts.take("model_type", str)
@@ -55,7 +55,10 @@ def read_folder(path: Path) -> tuple[Config, Tensors]:
 
 @dataclass(frozen=True)
 class _Family:
-    """``tensor`` is that in which a weight lies; ``fused`` parts lie in one; ``change`` is done to a tensor."""
+    """A family of models.
+
+    ``tensor`` names a weight's tensor, ``fused`` parts share a tensor, and ``change`` converts one.
+    """
 
     config: Callable[[Facts], Config]
     tensor: Callable[[str], str]
@@ -75,7 +78,7 @@ class _Source:
         self.tensors: Tensors = {name: held.array for file in files for name, held in read(file).items()}
 
     def take(self, name: str, shape: tuple[int, ...], family: _Family, config: Config) -> Array:
-        """Return a weight; a family's names may lack their prefix."""
+        """Return a weight. The names of a family may lack their prefix."""
         tensor = family.tensor(name)
         found = self.tensors.get(tensor, self.tensors.get(tensor.removeprefix(family.prefix)))
         if found is None:
@@ -126,7 +129,7 @@ def _llama_config(facts: Facts) -> Config:
 
 
 def _rotary(facts: Facts, size: int, context: int) -> tuple[tuple[float, ...], float, int]:
-    """Return the waves of rotary positions, the scale of what was turned, and the context in which these hold."""
+    """Return the waves of rotary positions, the factor of rotated numbers, and the context of both."""
     name = "rope_scaling" if facts.entries.get("rope_scaling") else "rope_parameters"
     own = facts.within(name)
     kind = own.entries.get("rope_type") or own.entries.get("type") or "default"
@@ -219,12 +222,12 @@ def _gpt2_tensor(name: str) -> str:
 
 
 def _gpt2_change(name: str, array: Array) -> Array:
-    """Turn products, which are stored as [inputs, outputs]."""
+    """Transpose weights of products, which are stored as [inputs, outputs]."""
     return array.T if name.startswith("blocks.") and array.ndim == 2 else array
 
 
 def _gemma_change(name: str, array: Array) -> Array:
-    """Add the 1 that is not stored."""
+    """Add 1 to the scales of normalizations, which are stored minus 1."""
     return array.astype(np.float32) + 1 if "norm" in name and array.dtype.kind == "f" else array
 
 

@@ -1,4 +1,4 @@
-"""GGUF files, as llama.cpp reads them: GPT-2, Llama and its like, quantized or not."""
+"""Read GGUF files, the format of llama.cpp: GPT-2, Llama and similar models, quantized or not."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SCALED = ("none", "linear", "longrope", "yarn")
 
 @dataclass(frozen=True)
 class GgufTokenizer:
-    """What a file says of its tokens, as it says it; what it does not say is empty, or None.
+    """The entries of a file about its tokens. A missing entry is empty, or None.
 
-    ``model``: "llama" for pieces with scores, "gpt2" for merges of bytes, which ``pre`` says how to cut texts for.
-    ``types``: 1 normal, 2 unknown, 3 control, 4 of a user, 5 unused, 6 a byte.
+    ``model`` is "llama" for pieces with scores, or "gpt2" for merges of bytes, with the pre-tokenizer ``pre``.
+    ``types`` are 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     """
 
     model: str
@@ -55,7 +55,7 @@ class GgufTokenizer:
 
 
 def read_gguf(path: Path) -> tuple[Config, dict[str, Array]]:
-    """Return what the model of a file is, and its weights by the names of ``Config.shapes``, in float32."""
+    """Return the configuration of a file's model, and its weights in float32 by the names of ``Config.shapes``."""
     file = read_file(path)
     facts, tensors = Facts(path, file.entries), file.tensors
     kind = facts.take("general.architecture", str)
@@ -122,7 +122,7 @@ def _config(facts: Facts, tensors: Tensors, kind: str) -> Config:
 
 
 def _rotary(facts: Facts, kind: str, size: int, context: int, tensors: Tensors) -> tuple[tuple[float, ...], float, int]:
-    """Return the waves of rotary positions, the scale of what was turned, and the context in which these hold."""
+    """Return the waves of rotary positions, the factor of rotated numbers, and the context of both."""
     turned = facts.take("rope.dimension_count", int, default=size)
     whole = turned == size or (kind == "phi3" and 0 < turned < size)
     facts.refuse("rope.dimension_count", f"{size}, all numbers of a head", unless=whole)
@@ -155,7 +155,7 @@ def _rotary(facts: Facts, kind: str, size: int, context: int, tensors: Tensors) 
 
 
 def _tensor(name: str, fused: list[Parts]) -> str:
-    """Return the tensor in which a weight lies."""
+    """Return the name of the tensor of a weight."""
     if not name.startswith("blocks."):
         part, _, what = name.partition(".")
         return f"{WHOLE[part]}.{what or 'weight'}"
@@ -165,7 +165,7 @@ def _tensor(name: str, fused: list[Parts]) -> str:
 
 
 def read_gguf_tokenizer(path: Path) -> GgufTokenizer:
-    """Return what a file says of its tokens."""
+    """Return the entries of a file about its tokens."""
     facts = Facts(path, read_file(path).entries).behind("tokenizer.ggml.")
     tokens = _texts(facts, "tokens")
     facts.refuse("tokens", "a text for each token", unless=bool(tokens))

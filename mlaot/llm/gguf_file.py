@@ -1,7 +1,8 @@
-"""What lies in a GGUF file: entries by name, and tensors of numbers in blocks (``blocks.py``).
+"""The contents of a GGUF file: entries by name, and tensors of numbers in blocks (``blocks.py``).
 
-The layout, all little-endian: the magic, the version, how many tensors and entries there are; each entry as its name,
-type and value; each tensor as its name, shape, type and place; then, aligned, the blocks. The file is mapped, not read.
+The layout is little-endian. It begins with the magic, the version, and the numbers of tensors and entries. Then come
+the name, type and value of each entry, the name, shape, type and place of each tensor, and the aligned blocks. The file
+is mapped into memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ MOST_AXES = MOST_NESTED = 4
 
 @dataclass(frozen=True)
 class Tensor:
-    """``blocks``: [rows, blocks of a row] of the file; a number of a vector is a row, if it has a block of its own."""
+    """A tensor whose ``blocks`` are [rows, blocks of a row].
+
+    If each number of a vector is a block, each is also a row.
+    """
 
     kind: blocks.Type
     shape: tuple[int, ...]
@@ -45,14 +49,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class File:
-    """Lists of numbers among the entries are arrays of NumPy."""
+    """The contents of a file. Lists of numbers among the entries are NumPy arrays."""
 
     entries: dict[str, Any]
     tensors: dict[str, Tensor]
 
 
 def is_gguf(path: Path) -> bool:
-    """Tell whether a file begins as these do."""
+    """Tell whether a file begins with the magic of GGUF."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -61,7 +65,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_file(path: Path) -> File:
-    """Return what lies in a file."""
+    """Return the contents of a file."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -80,7 +84,7 @@ def read_file(path: Path) -> File:
 
 
 class _Reader:
-    """Takes one thing after the other from a file; ``what`` it is stands in errors."""
+    """A reader of consecutive values from a file. ``what`` names the value in errors."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.place = path, data, 0
@@ -89,7 +93,7 @@ class _Reader:
         return MlaotError(f"{self.path}: {named(what)}: expected {expected}, got {got}")
 
     def passed(self, size: int, what: str) -> int:
-        """Return the place of the next bytes, and go on behind them."""
+        """Return the place of the next bytes, and skip them."""
         if size > (left := len(self.data) - self.place):
             raise self.error(what, f"{size:,} bytes at {self.place:,}", f"{left:,}; the file is cut off, or damaged")
         self.place += size
@@ -103,7 +107,7 @@ class _Reader:
         return struct.unpack_from(f"<{kind}", self.data, self.passed(struct.calcsize(f"<{kind}"), what))[0]
 
     def count(self, kind: str, what: str, most: int = MOST) -> int:
-        """Return a number of things that are made of what follows."""
+        """Return the count of items that follow, which must fit the rest of the file."""
         found: int = self.number(kind, what)
         if found > most:
             raise self.error(what, f"at most {most:,}", f"{found:,}")
@@ -131,7 +135,7 @@ class _Reader:
         return found.view(np.uint8) != 0 if inner == TRUTH else found
 
     def named(self, count: int, read: Callable[[str], T]) -> dict[str, T]:
-        """Return so many things by their names, which stand before them."""
+        """Return ``count`` items by the names that precede them."""
         found: dict[str, T] = {}
         for i in range(count):
             name = self.text(f"name {i + 1} of {count}")
@@ -141,13 +145,13 @@ class _Reader:
         return found
 
     def place_of(self, name: str) -> tuple[tuple[int, ...], int, int]:
-        """Return the shape of a tensor, the number of its type, and its place behind the first tensor."""
+        """Return the shape of a tensor, the number of its type, and its offset from the first tensor."""
         shape = [self.number("Q", name) for _ in range(self.count("I", f"{name}: the count of axes", MOST_AXES))]
         return tuple(reversed(shape)), self.number("I", name), self.number("Q", name)
 
 
 def _tensors(reader: _Reader, places: dict[str, tuple[tuple[int, ...], int, int]], alignment: Any) -> dict[str, Tensor]:
-    """Return tensors that lie apart from each other within the file."""
+    """Return the tensors, which must be inside of the file and not overlap."""
     if type(alignment) is not int or alignment < 1 or alignment & alignment - 1:
         raise reader.error("general.alignment", "a power of two", looks(alignment))
     start = -(-reader.place // alignment) * alignment

@@ -19,7 +19,7 @@ PARTS = ("query", "key", "value", "attended", "norm2", "gate", "down", "up")
 
 
 def read_checkpoint(path: Path) -> tuple[Config, dict[str, Array]]:
-    """Return what the model of a file is, and its weights by the names of ``Config.shapes``."""
+    """Return the configuration of a file's model, and its weights by the names of ``Config.shapes``."""
     try:
         data = path.read_bytes()
     except OSError as error:

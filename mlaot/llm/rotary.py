@@ -1,8 +1,8 @@
-"""Rotary positions (Su et al., 2021): the angle by which each pair of numbers of a head turns at a position.
+"""Rotary positions (Su et al., 2021): the angle by which each pair of numbers of a head is rotated at a position.
 
-A pair's angle is its wave times the position. Models that read longer texts than they were first trained on rescale
-the waves, each in its way. The numbers come from files: where they make no sense, so do the waves, which
-``Config.problem`` says.
+The angle of a pair is its wave times the position. Models for longer texts than in their first training rescale the
+waves in different ways. The numbers come from files. If they are invalid, the waves are too, which ``Config.problem``
+reports.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ MOST = 2**16  # numbers of a head
 
 @np.errstate(all="ignore")
 def plain(base: float, turned: int) -> Waves:
-    """Return the waves of the first ``turned`` numbers of a head."""
+    """Return the waves of the first ``turned`` numbers of a head, which are rotated."""
     turned = max(0, min(turned, MOST))
     return np.float64(base) ** -(np.arange(0, turned, 2) / max(turned, 1))
 
 
 @np.errstate(all="ignore")
 def linear(waves: Waves, factor: float | Waves) -> Waves:
-    """Turn every pair more slowly, by one factor or by its own."""
+    """Divide the waves by one factor, or each by its own."""
     return waves / factor
 
 
 @np.errstate(all="ignore")
 def llama3(waves: Waves, factor: float, low: float, high: float, original: float) -> Waves:
-    """Turn those more slowly that turn less than ``low`` times in the original context, and others by degrees."""
+    """Divide waves with fewer than ``low`` turns in the original context by the factor, and others by less."""
     turns = original * waves / (2 * pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
     return linear(waves, factor) * (1 - kept) + waves * kept
@@ -41,9 +41,9 @@ def llama3(waves: Waves, factor: float, low: float, high: float, original: float
 def yarn(
     waves: Waves, base: float, factor: float, original: float, fast: float = 32, slow: float = 1, *, whole: bool = True
 ) -> Waves:
-    """Turn pairs more slowly, the more so the later they are, between two that turn so often in the original context.
+    """Divide waves by a factor that increases linearly between two pairs, given by their turns in the original context.
 
-    Peng et al., 2023. ``whole``: the two are rounded to whole pairs.
+    This is YaRN (Peng et al., 2023). With ``whole`` the two pairs are rounded to whole numbers.
     """
     turned, turns = 2 * len(waves), np.array([fast, slow])
     first, last = turned * np.log(original / (turns * 2 * pi)) / (2 * np.log(base))
@@ -57,16 +57,16 @@ def yarn(
 
 @np.errstate(all="ignore")
 def long_magnitude(factor: float, original: float) -> float:
-    """Return by how much LongRoPE scales queries and keys (Ding et al., 2024)."""
+    """Return the factor by which LongRoPE multiplies queries and keys (Ding et al., 2024)."""
     return float(np.sqrt(1 + np.log(factor) / np.log(original))) if factor > 1 else 1.0
 
 
 @np.errstate(all="ignore")
 def magnitude(factor: float, weight: float = 1.0) -> float:
-    """Return by how much YaRN scales queries and keys."""
+    """Return the factor by which YaRN multiplies queries and keys."""
     return float(1 + 0.1 * weight * np.log(factor)) if factor > 1 else 1.0
 
 
 def half_apart(weight: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-    """Move the rows of heads so that pairs that turn together, which are neighbours, lie half a head apart."""
+    """Reorder the rows of heads so that the numbers of a pair, which are neighbours, are half a head apart."""
     return weight.reshape(-1, size // 2, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)

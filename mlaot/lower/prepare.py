@@ -2,8 +2,8 @@
 
     for each 3x3 filter g of a convolution:    u = G g G^T        a kernel: lanes along the filters
 
-The transformed weights of a convolution in tiles are 16/9 (F2) or 4 (F4) times as large as its weights (Lavin and Gray,
-Fast Algorithms for Convolutional Neural Networks, 2016, section 4.1); a wheel has the weights. All instances of a
+The transformed weights of a convolution in tiles are 16/9 (F2) or 4 (F4) times as large as its weights, so a wheel has
+the weights. (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016, section 4.1.) All instances of a
 module read one ``u``. It is computed in float64 and rounded once.
 """
 

@@ -5,8 +5,8 @@ for i in parallel(0, rows):
     for j in vector(0, columns): e = exp(x - m), s += e
     for j in vector(0, columns): y = e / s
 
-If rows lie along axes before the last, such as the pixels of an image with its channels in vectors, a loop over the
-last axis is around these loops, and each lane has a row:
+Rows may lie along axes before the last, such as the pixels of an image with its channels in vectors. A loop over the
+last axis is then around these loops, and each lane has a row:
 
 for i in parallel(0, examples):
     for j in vector(0, channels):

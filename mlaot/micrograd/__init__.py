@@ -1,7 +1,7 @@
-"""The scalar front door: micrograd's API, eager here and compiled by mlaot.
+"""The scalar front end: micrograd's API, evaluated eagerly, and compiled by mlaot.
 
-``from mlaot.micrograd import MLP, Value`` where a program said ``from micrograd...``; ``engine`` and ``nn`` are modules
-of the same names. What the eager ops compute is the reference for what the compiler makes of the same graph.
+Write ``from mlaot.micrograd import MLP, Value`` in place of ``from micrograd...``. ``engine`` and ``nn`` are modules of
+the same names. The results of the eager ops are the reference for the compiled graph.
 """
 
 from importlib import import_module

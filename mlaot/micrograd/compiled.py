@@ -1,4 +1,4 @@
-"""Compile a graph of values for this machine, and import the module that comes out: ``compile``."""
+"""``compile``: compile a graph of values for this machine, and import the resulting module."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def compile(
 ) -> ModuleType:
     """Compile a graph of ``Value``s for this machine, and import it here; the arguments are those of ``declare``.
 
-    Without ``inputs`` the leaves labelled ``'input'`` are the vector ``x``, without ``parameters`` those labelled
-    ``'weight'`` and ``'bias'`` are the parameters ``p``, both in the order of their use. Needs a C compiler. Nothing is
-    kept on disk: what is to be kept, and to run elsewhere, is a project's model.
+    Without ``inputs``, the leaves labelled ``'input'`` are the vector ``x``. Without ``parameters``, the leaves
+    labelled ``'weight'`` and ``'bias'`` are the parameters ``p``. Both are in the order of their use. A C compiler is
+    needed. Nothing is kept on disk; to keep a module, or to run it elsewhere, declare the model in a project.
     """
     loss = declaration.get("loss")
     roots = [*values_of(outputs), *([] if loss is None else [loss])]

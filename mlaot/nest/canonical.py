@@ -1,4 +1,4 @@
-"""Canonical nests, without the names of arrays, dims and variables: equal layers have equal ones."""
+"""Canonical nests, without the names of arrays, dims and variables, so that equal layers have equal nests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Numbers:
         return result
 
     def statement(self, s: Statement) -> Statement:
-        """Number what a statement reads, then what it binds, then what its bodies do."""
+        """Number the names that a statement reads, then those that it binds, then those in its bodies."""
         parts: dict[str, Any] = map_own_expressions(s, self.expression)
         parts |= {name: self.array(getattr(s, name)) for name in ARRAYS.get(type(s), ())}
         outer = self.bound.copy()

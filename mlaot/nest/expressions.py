@@ -1,10 +1,10 @@
-"""Expressions of a loop nest: immutable values, typed by dtype and lanes, equal where they are built alike.
+"""Expressions of a loop nest: immutable values, typed by dtype and lanes, equal if they have the same structure.
 
     x[i * 64 + j]         Load(x, Index(i * 64 + j))
     exp(x0 - m)           Call("exp", (Call("sub", (x0, m)),))
 
 An index is a polynomial in variables and dims (``mlaot/ir/dims.py``), so that it is simplified when it is built, and
-indices are compared, substituted and bounded as values. What a polynomial cannot say is bound to a variable.
+indices are compared, substituted and bounded as values. An index that is no polynomial is bound to a variable.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Panels:
 class Array:
     """Memory of ``size`` elements, the padding behind rows included.
 
-    ``space``: ``param`` is the caller's, ``local`` the nest's own, ``table`` holds ``values``. Until the schedule
-    resolves ``panels``, an index into such an array is that of the element in the row-major matrix.
+    ``space`` is ``param`` for the caller's memory, ``local`` for the nest's own, and ``table`` for constant ``values``.
+    Until the schedule resolves ``panels``, an index into such an array is that of the element in the row-major matrix.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Operators):
-    """A number; two are equal where their bits are."""
+    """A number. Two constants are equal if their bits are."""
 
     value: float | int
     type: ValueType
@@ -148,9 +148,11 @@ class Index(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Load(Operators):
-    """Elements of an array: lane i holds the one at ``index + i * step``; lanes from ``count`` on are 0 and not read.
+    """Elements of an array: lane i holds the element at ``index + i * step``.
 
-    ``padded``: the row along which lanes run ends in padding, so a whole vector may be read past its last element.
+    Lanes from ``count`` on are 0 and not read.
+
+    With ``padded`` the row along which lanes run ends in padding, so a whole vector may be read past its last element.
     """
 
     array: Array
@@ -186,12 +188,12 @@ def const(value: float, type_: ValueType) -> Const:
 
 
 def is_float(dtype: str) -> bool:
-    """Tell whether C has operators for values of a dtype, and rounds what they give."""
+    """Tell whether C has operators for values of a dtype, and rounds their results."""
     return dtype in ("f32", "f64")
 
 
 def arithmetic(name: str, a: Expr, b: Expr | int) -> Expr:
-    """Return the sum, difference or product of two values of one type; that of two polynomials is a polynomial."""
+    """Return the sum, difference or product of two values of one type. For two polynomials it is a polynomial."""
     if isinstance(b, int):
         b = Index(b) if a.type == INDEX else const(b, a.type)
     if a.type == b.type == INDEX:
@@ -209,7 +211,7 @@ POLYNOMIALS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def mask_of(type_: ValueType) -> ValueType:
-    """Return the type of a comparison: a truth value, or a vector of them as wide as the numbers compared."""
+    """Return the type of a comparison: a truth value, or a vector of masks as wide as the compared numbers."""
     if type_.lanes == 1:
         return BOOL
     return type_ if type_.dtype.startswith("m") else ValueType(f"m{8 * DTYPES[type_.dtype].itemsize}", type_.lanes)
@@ -247,12 +249,12 @@ def most(a: Expr, b: int | Dim | Expr) -> Expr:
 
 
 def lanes_left(left: Expr, lanes: int) -> Expr:
-    """Return how many of ``lanes`` there are if ``left`` elements are left: none to all."""
+    """Return how many of ``lanes`` are active if ``left`` elements are left: none to all."""
     return most(Index(0), least(left, lanes))
 
 
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:
-    """Return ``a`` where the condition holds, else ``b``."""
+    """Return ``a`` where the condition holds, and else ``b``."""
     return Call("select", (condition, a, b), a.type)
 
 

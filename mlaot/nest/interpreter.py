@@ -1,9 +1,9 @@
-"""Run loop nests in NumPy, as C would run them, so that lowering and schedules are tested without a compiler.
+"""Run loop nests in NumPy, as C would run them, so that lowering and schedules can be tested without a compiler.
 
-A nest is compiled to Python closures once. Memory is flat arrays of the element types (``Memory``), of exactly the
-elements that a nest may touch, so that an access outside is found. Rounds of parallel loops run from the last to the
-first, each with variables of its own: what one would leave for the next is lost, as it is between threads. Memory that
-nothing has written holds arbitrary bytes.
+A nest is compiled to Python closures once. Memory is flat arrays of the element types (``Memory``). They have exactly
+the elements that a nest may access, so that any other access is an error. Rounds of parallel loops run from the last to
+the first, each with variables of its own. A value that one round would leave for the next is lost, as between threads.
+Memory that nothing has written holds arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _BreakError(Exception):
 def compile_nest(nest: Nest, functions: Functions) -> Callable[[Mapping[str, Memory], Mapping[str, int]], None]:
     """Return a function of the nest's arrays and dims by name, which writes to the arrays.
 
-    ``functions`` computes what has no operator, of arrays of one dtype. An AssertionError is raised for a call of any
-    other function.
+    ``functions`` has the functions that are not operators, for arrays of one dtype. A call of any other function raises
+    ``AssertionError``.
     """
     run = Compiler(nest, functions).body(nest.body)
 
@@ -112,7 +112,7 @@ def _atom(atom: str | Quotient) -> Callable[[Mapping[str, int]], int]:
 
 @cache
 def _converter(dtype: str) -> Callable[[Any], Value]:
-    """Return what converts values to a dtype."""
+    """Return a function that converts values to a dtype."""
     if dtype == "index":
         return int
     stored = np.dtype(bool) if dtype.startswith("m") or dtype == "bool" else STORED[dtype]
@@ -126,7 +126,7 @@ def _converter(dtype: str) -> Callable[[Any], Value]:
 
 
 class Compiler:
-    """Make closures of the statements of a nest."""
+    """A compiler of the statements of a nest to closures."""
 
     def __init__(self, nest: Nest, functions: Functions) -> None:
         self.nest = nest
@@ -176,7 +176,7 @@ class Compiler:
     def place(
         self, array: Array, index: Expr, step: Dim, lanes: int, count: Expr | None, where: object
     ) -> Callable[[Names], tuple[Any, int | None]]:
-        """Return a function that gives the indices of elements, and the number of active lanes where not all are."""
+        """Return a function that returns the indices of elements, and the number of active lanes if not all are."""
         first, stride, name = self.expression(index), polynomial(step), f"@{array.name}"
         limit = None if count is None else self.expression(count)
 

@@ -1,4 +1,4 @@
-"""Reductions: the function that combines two values, and its identity element. All other modules ask here."""
+"""Reductions: the function that combines two values, and its identity element. All other modules use these tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reduction:
 
     ``function`` combines two numbers, ``of_bools`` two truth values, and ``of_lanes`` the lanes of a vector.
 
-    ``identity`` is the identity element; a dtype that cannot hold it has the nearest number that it holds.
+    ``identity`` is the identity element. A dtype that cannot hold it has the nearest number instead.
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""Statements of a loop nest, and the nest: what one function of C does."""
+"""Statements of a loop nest, and the nest itself, which becomes one function of C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Mutable:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Give a mutable variable its next value."""
+    """Assign a new value to a mutable variable."""
 
     var: Var
     value: Expr
@@ -51,7 +51,7 @@ class Assign:
 class Store:
     """Write ``value``: lane i to ``index + i * step``; lanes from ``count`` on are not written.
 
-    ``padded``: along the axis on which elements are adjacent, whole vectors may be written behind the last element.
+    With ``padded`` whole vectors may be written past the last element of the axis along which elements are adjacent.
     """
 
     array: Array
@@ -66,9 +66,9 @@ class Store:
 class For:
     """Run ``body`` for ``var`` from ``low`` to below ``high`` by ``step``, or from the last to the first with ``down``.
 
-    ``parallel``: no round reads or writes what another one writes, so threads may share the rounds. ``vector``: the
-    schedule makes vectors along the loop. ``tiled``: the schedule makes register tiles of the loops around a sum, with
-    lanes along this one.
+    With ``parallel`` no round reads or writes an element that another round writes, so threads may share the rounds.
+    With ``vector`` the schedule makes vectors along the loop. With ``tiled`` the schedule makes register tiles of the
+    loops around a sum, with lanes along this loop.
     """
 
     var: Var
@@ -92,7 +92,7 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """Run ``body`` if ``condition`` holds, else ``otherwise``."""
+    """Run ``body`` if ``condition`` holds, and else ``otherwise``."""
 
     condition: Expr
     body: Body
@@ -135,7 +135,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Call a function of ``count`` elements of ``source`` from ``index`` on, which fills ``target`` from its start.
+    """Call a function with ``count`` elements of ``source`` from ``index`` on, which fills ``target`` from its start.
 
     ``var`` is bound to the number that the function returns.
     """
@@ -152,8 +152,8 @@ class Invoke:
 class Sort:
     """Sort ``count`` elements of ``source``, from ``index`` on and ``step`` apart, into ``target`` from ``place`` on.
 
-    What sorting brings to the places from ``low`` to before ``high`` is there; other elements of the row are arbitrary.
-    Equal elements keep their order, nan is above all numbers. Integers may be sorted where they are.
+    The places from ``low`` to before ``high`` get their sorted elements; other elements of the row are arbitrary. Equal
+    elements keep their order, and nan is above all numbers. Integers may be sorted in place.
     """
 
     target: Array
@@ -169,7 +169,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Bind the columns of a square, whose ``rows`` are as many vectors as each has lanes, to ``name_0`` and so on."""
+    """Bind the columns of a square to ``name_0`` and so on; it has as many ``rows`` as each vector has lanes."""
 
     name: str
     rows: tuple[Expr, ...]
@@ -195,7 +195,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Let ``array`` be what lies ``offset`` bytes behind one of an entry's pointers. ``doc``: what it holds."""
+    """Let ``array`` be the memory ``offset`` bytes after one of an entry's pointers; ``doc`` says what it holds."""
 
     array: Array
     pointer: int
@@ -206,9 +206,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Call a kernel with arrays, each from an element on, and with numbers; perhaps on the threads of a call.
+    """Call a kernel with arrays, each from an element on, and with numbers, perhaps on several threads.
 
-    ``doc``: the part of the model that the kernel computes. ``mark``: the number by which its time is told, if it is.
+    ``doc`` is the part of the model that the kernel computes. ``mark`` is the number of its clock, if it is timed.
     """
 
     function: str
@@ -223,9 +223,9 @@ class Run:
 class RunRounds:
     """Run a function on the range of a loop that threads share.
 
-    ``dims``: the numbers that the function gets; empty if they are those of the call. ``work``: operations of one
-    round. ``own``: the number of the pointer to the thread's own memory: ``bytes`` long, from ``offset`` on in the
-    workspace.
+    ``dims`` are the numbers that the function gets; empty for those of the call. ``work`` is the number of operations
+    of one round. ``own`` is the number of the pointer to the thread's own memory, ``bytes`` long, from ``offset`` on in
+    the workspace.
     """
 
     function: str
@@ -239,9 +239,10 @@ class RunRounds:
 
 @dataclass(frozen=True, slots=True)
 class RunRange:
-    """Run a function on a range of rows that threads share, a part of a multiple of ``step`` rows for each.
+    """Run a function on a range of rows that threads share; each thread gets a multiple of ``step`` rows.
 
-    ``dims``: the numbers that the function gets; empty if they are those of the call. ``work``: operations of one row.
+    ``dims`` are the numbers that the function gets; empty for those of the call. ``work`` is the number of operations
+    of one row.
     """
 
     function: str
@@ -276,7 +277,7 @@ Body = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Nest:
-    """A function of arrays, its ``params``; its free variables are dims. ``doc``: what it computes, line by line."""
+    """A function of the arrays ``params``. Its free variables are dims, and ``doc`` has the lines that it computes."""
 
     name: str
     params: tuple[Array, ...]
@@ -302,7 +303,7 @@ class Nest:
 
     @cached_property
     def is_tiled(self) -> bool:
-        """Whether it is a contraction that the schedule makes register tiles of."""
+        """Whether the nest is a contraction of which the schedule makes register tiles."""
         return any(isinstance(s, For) and s.tiled for s in walk(self.body))
 
 
@@ -322,7 +323,7 @@ def is_of_numbers(loop: For) -> bool:
 
 
 def rounds_of(loop: For) -> int | None:
-    """Return how many rounds a loop has, or None if its bounds are not numbers."""
+    """Return the number of rounds of a loop, or None if its bounds are not numbers."""
     if not (isinstance(loop.low, Index) and isinstance(loop.high, Index)):
         return None
     low, high = loop.low.value, loop.high.value
@@ -345,7 +346,7 @@ def loop_in_block(name: str, first: Expr, size: int, extent: Dim, body: Body) ->
 
 
 def around(loops: Iterable[tuple[str, Dim]], body: Iterable[Statement], **more: bool) -> Body:
-    """Wrap ``body`` in loops, the outermost first; a loop whose variable has no name, over a unit axis, is left out."""
+    """Wrap ``body`` in loops, the outermost first. A loop without a name, over a unit axis, is left out."""
     result = tuple(body)
     for name, extent in reversed([*loops]):
         result = (loop(name, extent, result, **more),) if name else result
@@ -489,7 +490,7 @@ def eliminate_dead_code(body: Body) -> Body:
 def _live(body: Body, used: set[str], cache: dict[int, set[str]]) -> Body:
     """Return the live statements of a body.
 
-    ``used`` has the names that are read behind the body; those that the body reads are added. ``cache`` is that of
+    ``used`` has the names that are read after the body, to which those that the body reads are added. For ``cache`` see
     ``free_variables``.
     """
     live = partial(_live_block, used=used, cache=cache)

@@ -1,4 +1,4 @@
-"""The text form of nests: a part of Python's syntax, printed and read back.
+"""The text form of nests, printed and parsed. It is a subset of Python's syntax.
 
     def softmax(out: f32[64 * batch], x: f32[64 * batch]):
         for i in parallel(0, batch):
@@ -8,10 +8,10 @@
             for j in vector(0, 64):
                 out[i * 64 + j] = exp(x[i * 64 + j]) / s
 
-A first assignment binds a variable, one with a type declares a mutable one, further ones assign to it. ``x[i:8]`` are
-eight elements side by side, ``x[i:8:n]`` are ``n`` elements apart, ``x[i:8, k]`` the first ``k`` of them; ``x[i, ...]``
-is in a padded row. ``s = transpose(..)`` binds the columns ``s_0`` and so on. ``w: f32[4096, panels(64, 64, 16)]`` is
-a matrix that lies in panels.
+A first assignment binds a variable. An assignment with a type declares a mutable variable, to which later ones assign.
+``x[i:8]`` are eight adjacent elements, ``x[i:8:n]`` are ``n`` elements apart, and ``x[i:8, k]`` are the first ``k`` of
+eight. ``x[i, ...]`` is in a padded row. ``s = transpose(..)`` binds the columns ``s_0`` and so on. ``w: f32[4096,
+panels(64, 64, 16)]`` is a matrix in panels.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def expression_text(x: Expr, inside: bool = False) -> str:
 
 
 def default_type(name: str, args: Sequence[Expr]) -> ValueType:
-    """Return the type of a call whose text does not state it: that of its last argument."""
+    """Return the type of a call whose text does not state it, which is that of its last argument."""
     return args[-1].type if args else BOOL
 
 
@@ -261,7 +261,7 @@ class _Reader:
             raise ValueError(f"line {s.lineno}: {ast.unparse(s)} is no statement of a nest")
 
     def action(self, s: ast.Call) -> Statement:
-        """Parse a call that binds nothing."""
+        """Parse a call that binds no variable."""
         function = ast.unparse(s.func)
         array, index, *_ = self.place(s.args[0])
         if function == "prefetch":
@@ -271,7 +271,7 @@ class _Reader:
         return Sort(array, index, source, at, step, count, low, high, function == "sort_descending")
 
     def assignment(self, s: ast.Assign) -> Statement:
-        """Parse what has the form of an assignment: a store, a declaration of memory, a binding or an assignment."""
+        """Parse a statement with an equals sign: a store, a declaration of memory, a binding or an assignment."""
         (target,) = s.targets
         if isinstance(target, ast.Subscript):
             array, index, _, step, count, padded = self.place(target)
@@ -380,7 +380,7 @@ class _Reader:
 
 
 def load_dtype(dtype: str, lanes: int) -> str:
-    """Return the dtype of a loaded value: truth values are bytes in memory, and masks of a byte in lanes."""
+    """Return the dtype of a loaded value. Truth values are bytes in memory, and masks of a byte in lanes."""
     return "m8" if dtype == "bool" and lanes != 1 else dtype
 
 

@@ -50,7 +50,7 @@ CONVERSIONS = ("cast", "bitcast", "convert")  # between numbers, lane by lane
 
 
 def check_types(nest: Nest) -> None:
-    """Raise an AssertionError for a variable out of its scope or a value whose type is not the one that is needed."""
+    """Raise an AssertionError for a variable out of its scope or a value of a wrong type."""
     statements = _all(nest.body)
     inside = {var.name for s in statements for var in bound_variables(s)}
     inside |= {s.var.name for s in statements if isinstance(s, For)}
@@ -62,7 +62,7 @@ def _all(body: Iterable[Statement]) -> list[Statement]:
 
 
 class _Types:
-    """Check the types of a nest; ``inside`` has the names that statements bind, which no dim may have."""
+    """A checker of the types of a nest. ``inside`` has the names that statements bind, which no dim may have."""
 
     def __init__(self, nest: Nest, inside: set[str]) -> None:
         self.nest = nest
@@ -122,7 +122,7 @@ class _Types:
             self.need(s.condition.type == BOOL, s, "a condition is no truth value")
 
     def expression(self, x: Expr, s: Statement, variables: dict[str, ValueType], arrays: dict[str, str]) -> None:
-        """Check that names are bound and that calls take and return the types that they should."""
+        """Check that names are bound and that calls have arguments and results of valid types."""
         for part in subexpressions(x):
             if isinstance(part, Var):
                 self.need(variables.get(part.name) == part.type, s, f"{part.name} is not bound as {part.type}")
@@ -137,14 +137,14 @@ class _Types:
 
 
 def _fits(value: ValueType, dtype: str) -> bool:
-    """Tell whether a value lies in memory as ``dtype``: lanes of truth are masks, others may be converted."""
+    """Tell whether a value can be stored as ``dtype``: lanes of truth values are masks, others may be converted."""
     if value.lanes == 1:
         return value.dtype == dtype
     return value.dtype.startswith("m") == (dtype == "bool")
 
 
 def _agrees(x: Call) -> bool:
-    """Tell whether a call has arguments of types that its name takes, and the result that it gives of them."""
+    """Tell whether the arguments and the result of a call have types that its name accepts."""
     types = [a.type for a in x.args]
     if x.name in ARITY and len(types) != ARITY[x.name]:
         return False

@@ -1,11 +1,11 @@
-"""Verify a loop nest: types, indices inside their arrays, rounds that threads may share.
+"""Verify a loop nest: its types, that indices are inside of their arrays, and that threads may share parallel rounds.
 
 Indices are bounded for some sizes of the dims. An index that is linear in each loop variable is smallest and largest at
-ends of the loops around it, so the innermost variable is replaced by an end of its loop until a number is left:
+ends of the loops around it. So the innermost variable is replaced by an end of its loop until a number is left:
 
     i * 8 + j, i in 0 .. 4, j in 0 .. i + 1    largest: j = i, then i = 3: 3 * 8 + 3 = 27
 
-What depends on loaded values is not checked, nor what stands under a condition that these bounds do not decide.
+Indices that depend on loaded values are not checked, nor statements under a condition that these bounds do not decide.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ MAX_POINTS = 2_000  # rounds that are enumerated at most
 def verify(nest: Nest, sizes: Sequence[int] = SIZES, *, disjoint: bool = True) -> None:
     """Raise an AssertionError that names the nest and the statement where something is wrong.
 
-    Indices are bounded where all dims are each of ``sizes``, in the first round of loops around the nest.
-    ``disjoint``: rounds of parallel loops must write elements of their own; where the ranges of their indices do not
-    show it, and rounds are few, each is tried.
+    Indices are bounded with all dims equal to each of ``sizes`` in turn, in the first round of loops around the nest.
+    With ``disjoint``, rounds of parallel loops must write different elements. If the ranges of their indices do not
+    show this, and there are few rounds, each round is tried.
     """
     check_types(nest)
     _check_written(nest.body, set(), nest)
@@ -88,7 +88,8 @@ class _Around:
 class _Scope:
     """The context of a statement.
 
-    ``values``: of index variables, None being any value. ``loops``: those around it. ``guarded``: by a condition.
+    ``values`` has the values of index variables, None for any value. ``loops`` are the loops around the statement, and
+    ``guarded`` is true under a condition.
     """
 
     values: Mapping[str, Dim | None]
@@ -113,7 +114,7 @@ class _Use:
 
 
 class _Ranges:
-    """Check a nest for fixed dims."""
+    """A checker of the indices of a nest for fixed dims."""
 
     def __init__(self, nest: Nest, dims: Mapping[str, int], disjoint: bool) -> None:
         self.nest = nest
@@ -133,7 +134,7 @@ class _Ranges:
         return size if isinstance(size, int) else 0
 
     def value(self, x: Expr, scope: _Scope) -> Dim | None:
-        """Return an index as a polynomial in loop variables, or None if it is none."""
+        """Return an index as a polynomial in loop variables, or None if it is no such polynomial."""
         return self.polynomial(x.value, scope) if isinstance(x, Index) else None
 
     def polynomial(self, value: Dim, scope: _Scope) -> Dim | None:
@@ -146,7 +147,7 @@ class _Ranges:
         return substitute(value, values)
 
     def body(self, body: Body, scope: _Scope) -> list[_Use]:
-        """Check a body; what it reads and writes in arrays from outside of it."""
+        """Check a body; return the elements of outer arrays that it reads and writes."""
         uses: list[_Use] = []
         own: set[str] = set()
         for s in body:
@@ -171,7 +172,7 @@ class _Ranges:
         return [u for u in uses if u.array.name not in own]
 
     def truth(self, condition: Expr, scope: _Scope) -> bool | None:
-        """Return whether two indices are equal, where that is the same in all rounds of the loops around."""
+        """Tell whether two indices are equal, or return None if that differs between rounds of the loops around."""
         if not (isinstance(condition, Call) and condition.name == "eq"):
             return None
         left, right = (self.value(x, scope) for x in condition.args)
@@ -261,7 +262,7 @@ class _Ranges:
             self.fail(f"{use.array.name} has {size} elements, used are {smallest} to {largest}", use.statement)
 
     def is_empty(self, a: _Around, loops: Sequence[_Around]) -> bool:
-        """Tell whether a loop may have no rounds, so that its ends are none of its values."""
+        """Tell whether a loop may have no rounds, so that its ends are not among its values."""
         if id(a) not in self.empty:
             least = self.extreme(a.high + a.low * -1, loops, largest=False)
             self.empty[id(a)] = a, least is None or least < 0
@@ -270,8 +271,8 @@ class _Ranges:
     def extreme(self, value: Dim, loops: Sequence[_Around], *, largest: bool) -> int | None:
         """Return the smallest or largest value of a polynomial, or None if it is not linear in a variable.
 
-        For ``v = c * i + rest`` it is reached at an end of i's loop: at the high one where c > 0 is to be large. The
-        ends are polynomials in outer variables, which are replaced in turn, the innermost first.
+        For ``v = c * i + rest`` it is at an end of i's loop: the largest value for c > 0 is at the high end. The ends
+        are polynomials in outer variables, which are replaced in turn, the innermost first.
         """
         for a in reversed(loops):
             if isinstance(value, int):
@@ -285,7 +286,7 @@ class _Ranges:
         return value if isinstance(value, int) else None
 
     def check_disjoint(self, loop: For, uses: Sequence[_Use], depth: int) -> None:
-        """Check that no round of a parallel loop uses what another one writes."""
+        """Check that no round of a parallel loop uses an element that another round writes."""
         self.check_carried(loop.body, set(), loop)
         doubtful: dict[str, dict[int, _Use]] = {}
         for written in uses:
@@ -311,7 +312,7 @@ class _Ranges:
                 self.check_carried(inner, own, loop)
 
     def shared_element(self, uses: Sequence[_Use], depth: int) -> _Use | None:
-        """Return a use of an element that is written in another round, where rounds are few enough to try all."""
+        """Return a use of an element that another round writes, if there are few enough rounds to try all."""
         written: dict[int, set[int]] = {}
         for use in uses:
             if use.written:
@@ -324,9 +325,9 @@ class _Ranges:
         return None
 
     def slope_and_digits(self, use: _Use, depth: int) -> tuple[int | None, _Digits | None]:
-        """Return how far a round of the loop at ``depth`` moves a use, and its elements in the rounds inside of it.
+        """Return how far a round of the loop at ``depth`` moves a use, and the use's elements in the inner rounds.
 
-        What is unknown is None.
+        Unknown results are None.
         """
         key = id(use), depth
         if key not in self.digits:
@@ -371,7 +372,7 @@ class _Ranges:
     def differ(self, a: _Use, b: _Use, depth: int) -> bool:
         """Tell whether two uses are of different elements in different rounds of the loop at ``depth``.
 
-        True if it is unknown which elements are used, or under which condition; see ``_is_mixed_radix``.
+        The result is True if the elements or their condition are unknown. See ``_is_mixed_radix``.
         """
         if a.first is None or b.first is None or a.scope.guarded or b.scope.guarded:
             return True
@@ -392,15 +393,15 @@ class _Ranges:
 class _Digits:
     """The elements of a use in all rounds of the loops inside one: ``start + sum(weight_i * digit_i)``.
 
-    ``spans`` are pairs of a weight, an index's slope times the loop's step, and the largest digit, rounds - 1. Outer
-    loops are the same for all uses and stand at an end.
+    ``spans`` are pairs of a weight and the largest digit: an index's slope times the loop's step, and rounds - 1.
+    Variables of outer loops are the same for all uses, at an end of their loops.
     """
 
     start: int
     spans: tuple[tuple[int, int], ...]
 
     def below(self, weight: int) -> int:
-        """Return how far the digits of smaller weights move the element."""
+        """Return the largest distance by which digits of smaller weights move the element."""
         return sum(w * most for w, most in self.spans if w < weight)
 
 
@@ -423,9 +424,9 @@ def _digits(ranges: _Ranges, use: _Use, depth: int) -> _Digits | None:
 def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
     """Tell whether two sums of digits, each times its weight, differ whenever their digits of weight ``own`` do.
 
-    That is so in a mixed radix, as 7 days and 24 hours never name the same hour twice: every weight from ``own`` on
-    must exceed what all digits of smaller weights make together, w_k > sum(w_i * most_i for w_i < w_k). The distance
-    between the starts is first written in the same weights.
+    This holds in a mixed radix, as a day of 7 and an hour of 24 name each hour once. Every weight from ``own`` on must
+    exceed the largest sum of all digits of smaller weights: w_k > sum(w_i * most_i for w_i < w_k). The distance between
+    the starts is first written in the same weights.
     """
     lower, upper = sorted((a, b), key=lambda x: x.start)
     ends = lower.start + lower.below(own) + own * rounds + sum(w * most for w, most in lower.spans if w >= own)
@@ -454,7 +455,7 @@ def _is_mixed_radix(own: int, rounds: int, a: _Digits, b: _Digits) -> bool:
 
 
 def _widest(end: Expr) -> Expr:
-    """Return a number that an end of a loop does not pass: that of ``least(x, 5)``, or of ``most(x, 0)``."""
+    """Return a number that an end of a loop does not exceed: 5 for ``least(x, 5)``, 0 for ``most(x, 0)``."""
     if isinstance(end, Call) and end.name in ("least", "most"):
         return next((x for x in end.args[1:] if isinstance(x, Index) and isinstance(x.value, int)), end)
     return end

@@ -259,9 +259,9 @@ class GRU(_Recurrent, gates=3):
 class LSTM(_Recurrent, gates=4, parts=2):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997) over inputs [t, (n,) i], with a state (h, c).
 
-    h and c are [layers * directions, (n,) h]. A call returns the outputs [t, (n,) directions * h] of the last layer,
-    and the last (h, c). With ``batch_first`` inputs and outputs are [n, t, ..]. If ``proj_size`` is above 0, h is
-    projected to that size.
+    Both are [layers * directions, (n,) h]. A call returns the outputs [t, (n,) directions * h] of the last layer, and
+    the last (h, c). With ``batch_first`` inputs and outputs are [n, t, ..]. If ``proj_size`` is above 0, h is projected
+    to that size.
     """
 
     step = staticmethod(lstm_step)

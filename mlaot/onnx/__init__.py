@@ -1,4 +1,7 @@
-"""Models of ONNX files: ``mlaot.onnx.load("model.onnx")`` is a model like any other. Needs the package ``onnx``."""
+"""Models in ONNX files: ``mlaot.onnx.load("model.onnx")`` returns a model like any other.
+
+It needs the package ``onnx``.
+"""
 
 from importlib import import_module
 from typing import Any

@@ -1,8 +1,8 @@
-"""Inputs that decide a shape: compiled for the shape that the file declares, and checked by each call.
+"""Inputs that decide a shape. Operators are compiled for the shape that the file declares, which each call checks.
 
-A shape, a number of tiles or a set of axes that is computed when the model runs decides what the output's shape is.
-Where the file says what that is, the operator is compiled for it, and calls with an input that asks for another are
-refused. What does not change the shape (where a slice begins, which of several equal axes is meant) is computed.
+A shape, a number of tiles or a set of axes that the model computes decides the output's shape. If the file declares
+that shape, the operator is compiled for it, and a call whose inputs need another shape raises an error. Values that do
+not change the shape, such as the start of a slice, are computed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def declared_extent(use: Use, axis: int, error: Unsupported, i: int = 0) -> int:
 
 
 def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> None:
-    """Refuse calls in which a computed vector (or number) is another one."""
+    """Make calls fail in which a computed vector (or number) has another value."""
     flat = np.reshape(astype(value, np.int64), (-1,))
     if flat.shape[0] != len(wanted):
         raise Unsupported(f"{what} has {flat.shape[0]} elements; {len(wanted)} make the declared shape")
@@ -55,7 +55,7 @@ def require_equal(use: Use, value: Any, wanted: Sequence[Dim], what: str) -> Non
 
 
 def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], Sequence[Dim]]) -> list[Any]:
-    """Return a known vector of integers; in place of a computed one, those that make the declared shape."""
+    """Return a known vector of integers, or for a computed one the integers that give the declared shape."""
     if constant_value(value) is not None:
         return integers(value, what)
     targets = list(wanted())
@@ -64,9 +64,9 @@ def integers_or_declared(use: Use, value: Any, what: str, wanted: Callable[[], S
 
 
 def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]) -> Any:
-    """Choose one of several results by which condition holds; calls in which none does are refused.
+    """Select one of several results by its condition. Calls in which no condition holds fail.
 
-    What a result needs of a call is asked of those only that choose it.
+    The checks of a result apply only to calls that select it.
     """
     conditions, results = [], []
     for condition, compute in choices:
@@ -88,7 +88,7 @@ def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
 
 
 def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
-    """Return every set of as many axes as a computed vector has, and whether it is that one."""
+    """Return every set of as many axes as a computed vector has, and the condition that the vector is this set."""
     places = np.reshape(np.remainder(astype(axes, np.int64), rank), (-1, 1)) if rank else axes
     mask = np.any(np.equal(places, np.arange(rank).reshape(1, -1)), axis=0)
     choices = []
@@ -99,7 +99,7 @@ def subsets(axes: Any, rank: int) -> list[tuple[tuple[int, ...], Any]]:
 
 
 def reshape(use: Use, x: Any, shape: Any) -> Any:
-    """Reshape by a computed shape; -1, and 0 where it keeps an extent, will do as well."""
+    """Reshape by a computed shape, which may have -1, and 0 for an extent that is kept."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
     sizes = astype(shape, np.int64)
@@ -116,7 +116,7 @@ def reshape(use: Use, x: Any, shape: Any) -> Any:
 
 
 def expand(use: Use, x: Any, shape: Any) -> Any:
-    """Expand to a computed shape; 1 will do where the input has the extent already."""
+    """Expand to a computed shape, which may have 1 where the input already has the extent."""
     what = "its second input, the shape,"
     target = declared_shape(use, what)
     count = int(shape.shape[0])
@@ -130,7 +130,7 @@ def expand(use: Use, x: Any, shape: Any) -> Any:
 
 
 def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
-    """Slice by computed ends; only how many elements there are is fixed."""
+    """Slice by computed ends. Only the number of elements is fixed."""
     target = declared_shape(use, "where it starts or ends")
     count, rank = int(starts.shape[0]), x.ndim
     places = np.arange(count) if axes is None else np.remainder(astype(axes, np.int64), rank)
@@ -156,7 +156,7 @@ def slice_(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> A
 
 
 def pads_of_all(pads: Any, axes: Any, rank: int) -> Any:
-    """Return the amounts for all axes of some whose numbers are computed."""
+    """Return the amounts for all axes, given amounts for computed axes."""
     places = np.remainder(astype(axes, np.int64), rank)
     here = np.equal(np.arange(rank).reshape(-1, 1), places)
     both = np.reshape(astype(pads, np.int64), (2, 1, -1))

@@ -1,7 +1,7 @@
 """ONNX's own interface to a backend, over compiled C: ``Backend.prepare(model).run(inputs)``.
 
-Each model is compiled for the best instruction set of this machine into a library of its own and called through ctypes:
-what a module's interface checks is checked here, and what its kernels compute they compute here.
+Each model is compiled for the best instruction set of this machine into a library of its own, which is called through
+ctypes. This file makes the checks of a module's interface, and the kernels are those of a module.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def compiler(words: bool) -> tuple[list[str], Machine]:
 
 
 class CompiledModel:
-    """A compiled model; ``run`` takes and gives arrays in the order of the graph's inputs and outputs.
+    """A compiled model. ``run`` takes and returns arrays in the order of the graph's inputs and outputs.
 
-    ``shapes`` has those of inputs that are sequences as lists; ``ports`` says of each output which port it is, or of a
-    sequence, which ports.
+    ``shapes`` has the shapes of inputs, as lists for sequences. ``ports`` has the port of each output, or the ports of
+    a sequence.
     """
 
     def __init__(self, program: Program, graph: onnx.GraphProto, shapes: dict[str, Any], ports: dict[str, Any]) -> None:
@@ -158,13 +158,13 @@ class CompiledModel:
         return tuple(_outputs(port, results) for port in self.ports)
 
     def _result(self, port: Port, array: Array, texts: list[str]) -> Array:
-        """Return an output as the file has it; its strings may be further ones, ``texts``."""
+        """Return an output in the form that the file declares; ``texts`` are the further strings of the call."""
         if not port.strings:
             return to_ml_dtype(array, self.outputs.get(port.name))  # type: ignore[no-any-return]
         return np.asarray(np.array([*port.strings, *texts], object)[array], object)
 
     def _checked(self, port: Port, array: Array, known: dict[str, int]) -> Array:
-        """Check the dtype and the rank of an input, and lay it out as the C takes it; ``known``: places of strings."""
+        """Check the dtype and the rank of an input, and lay it out for C; ``known`` has the indices of strings."""
         dtype = np.dtype(np.int64) if port.map else self.inputs.get(port.name)
         if port.strings and array.dtype.kind in "OU":
             array = _places(port, array, known)
@@ -191,9 +191,11 @@ class CompiledModel:
 
 
 class DeferredModel:
-    """A model of whose inputs the file does not say all, compiled for what it is run with: sequences, optionals, and
-    arrays without a shape. Their lengths and shapes count; numbers do where nothing else tells what comes out, as if
-    settings pinned them."""
+    """A model that is compiled when it is run, as the file does not describe all inputs.
+
+    These are sequences, optionals, and arrays without a shape. It is compiled for their lengths and shapes. It is
+    compiled for the numbers in an input too, as if settings pinned them, if the shapes of outputs depend on these.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
@@ -208,7 +210,7 @@ class DeferredModel:
         return self._compiled(shapes, self._numbers(inputs)).run(_flatten(inputs))
 
     def _compiled(self, shapes: dict[str, Any], numbers: dict[str, int]) -> CompiledModel:
-        """Compile the model, for any numbers if that is possible; keep what is compiled."""
+        """Compile the model, if possible for any numbers, and cache it."""
         for pinned in ({}, numbers):
             key = str((shapes, pinned))
             if key not in self.compiled:
@@ -223,7 +225,7 @@ class DeferredModel:
         raise AssertionError("bug in mlaot: a model is neither compiled nor refused")
 
     def _numbers(self, inputs: Sequence[Any]) -> dict[str, int]:
-        """Return what settings would say of inputs that are a number or a few."""
+        """Return the settings that pin inputs of one or a few numbers."""
         found: dict[str, int] = {}
         small = pinnable(self.model.graph)
         for info, x in zip(graph_inputs(self.model.graph), inputs, strict=True):
@@ -233,7 +235,7 @@ class DeferredModel:
 
 
 def _has_shape(info: onnx.ValueInfoProto) -> bool:
-    """Tell whether the file says all of an input that compiling it takes; of other types than arrays it never does."""
+    """Tell whether the file describes an input well enough to compile it, which it does for arrays only."""
     kind = info.type.WhichOneof("value")
     return kind not in ("tensor_type", "sequence_type", "optional_type") or info.type.tensor_type.HasField("shape")
 
@@ -250,7 +252,7 @@ def _flatten(values: Sequence[Any]) -> list[Any]:
 
 
 def _places(port: Port, array: Array, known: dict[str, int]) -> Array:
-    """Return the places of strings; those that are not known get further ones, which all inputs of a call share."""
+    """Return the indices of strings. Unknown strings get further indices, which all inputs of a call share."""
     texts = array.ravel().tolist()
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{port.name}: expected strings, got {next(t for t in texts if not isinstance(t, str))!r:.40}")
@@ -265,7 +267,7 @@ def _keys(port: Port, entries: Any) -> Array:
 
 
 def _column(array: Array, texts: Sequence[str] | None) -> Column:
-    """Return an array as steps take it; ``texts``: those whose places it has."""
+    """Return an array as steps take it; ``texts`` are the strings whose indices it holds."""
     values = array.ravel().tolist()
     if texts is not None:
         values = [texts[place].encode(errors="surrogatepass") for place in values]
@@ -273,7 +275,7 @@ def _column(array: Array, texts: Sequence[str] | None) -> Column:
 
 
 def _array(column: Column, dtype: str | None, known: dict[str, int]) -> Array:
-    """Return what a step has made as an array of numbers, or of places, which further strings get."""
+    """Return a step's result as an array of numbers or of indices; new strings get further indices."""
     values = column.values
     if dtype is None:
         texts = [value.decode(errors="surrogatepass") for value in values]
@@ -282,7 +284,7 @@ def _array(column: Column, dtype: str | None, known: dict[str, int]) -> Array:
 
 
 def _made_of(step: TextStep, array: Array, known: dict[str, int]) -> Array:
-    """Return the places of strings that are made of an output."""
+    """Return the indices of strings that steps make from an output."""
     texts, parts = [*known], [array] if step.columns == 1 else [array[..., i] for i in range(step.columns)]
     column = made(step, lambda i, numbers: _column(parts[int(i)], None if numbers else texts), {})
     return _array(column, None, known)
@@ -307,7 +309,7 @@ def _compile(
 
 
 def _dtypes(infos: Sequence[onnx.ValueInfoProto], parts: dict[str, Any]) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes that a file declares; those that only ``ml_dtypes`` has are computed with as others."""
+    """Return the dtypes that a file declares. Dtypes that only ``ml_dtypes`` has are computed in others."""
     kinds = {info.name: element_type(info.type).tensor_type.elem_type for info in infos}
     names = {name: _names(name, parts.get(name)) for name in kinds}
     return {port_name(part): numpy_dtype(kind) for name, kind in kinds.items() if kind for part in names[name]}
@@ -321,7 +323,7 @@ def _names(name: str, part: Any) -> list[str]:
 
 
 class Backend:
-    """``onnx.backend.base.Backend`` in its shape: what is not supported raises ``NotImplementedError``."""
+    """The interface of ``onnx.backend.base.Backend``. What mlaot does not support raises ``NotImplementedError``."""
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -335,7 +337,7 @@ class Backend:
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> CompiledModel | DeferredModel:
-        """Compile a model; where the file says too little of the inputs, once they are there."""
+        """Compile a model, or defer that to its first run if the file describes the inputs incompletely."""
         if not cls.supports_device(device):
             raise NotImplementedError(f"there is no device {device!r}; mlaot compiles for the CPU")
         if all(map(_has_shape, graph_inputs(model.graph))):

@@ -33,7 +33,7 @@ INTEGERS = {"int4": (4, i8), "uint4": (4, u8), "int2": (2, i8), "uint2": (2, u8)
 class Format:
     """A float of few bits: sign, exponent, mantissa.
 
-    ``largest`` is the code of the largest number; ``beyond`` of what is more, where that is not the largest one. In
+    ``largest`` is the code of the largest number, and ``beyond`` that of larger numbers, if they do not saturate. In
     formats ``with_minus_zero`` nan has a sign too.
     """
 
@@ -80,7 +80,7 @@ def any_coded(values: Sequence[Any]) -> bool:
 
 
 def carrier(elem_type: int) -> DType:
-    """Return the dtype of arrays of ``elem_type`` in a module: that of their codes, where mlaot has no other."""
+    """Return the dtype of arrays of ``elem_type`` in a module, which is the dtype of codes if mlaot lacks the type."""
     name = str(numpy_dtype(elem_type))
     if name in NAMES:
         return INTEGERS[name][1] if name in INTEGERS else u8
@@ -88,7 +88,10 @@ def carrier(elem_type: int) -> DType:
 
 
 def as_coded(codes: Any, elem_type: int) -> Any:
-    """Make an array of ``elem_type`` of codes, of constant ones in the dtype of ``ml_dtypes``; keep other arrays."""
+    """Convert codes to an array of ``elem_type``, constants to the dtype of ``ml_dtypes``.
+
+    Return other arrays unchanged.
+    """
     dtype = numpy_dtype(elem_type)
     if not is_coded_dtype(dtype):
         return codes
@@ -103,7 +106,7 @@ def codes_of(value: Any) -> Any:
 
 
 def from_ml_dtype(array: Any) -> Any:
-    """Return an array of a dtype of ``ml_dtypes`` as it is computed with: as codes, or bfloat16 as float32."""
+    """Convert an array of a dtype of ``ml_dtypes`` for computation: to codes, or bfloat16 to float32."""
     name = str(array.dtype)
     if name == "bfloat16":
         return array.astype(np.float32)
@@ -113,7 +116,7 @@ def from_ml_dtype(array: Any) -> Any:
 
 
 def to_ml_dtype(array: Any, dtype: Any) -> Any:
-    """Return what ``from_ml_dtype`` was given; an array stays as it is where ``dtype`` is none of these."""
+    """Invert ``from_ml_dtype``. If ``dtype`` is not of ``ml_dtypes``, the array is returned unchanged."""
     name = str(dtype)
     if name == "bfloat16" or name in INTEGERS:
         return array.astype(dtype)
@@ -161,7 +164,7 @@ def move_codes(node: onnx.NodeProto, function: Callable[..., Any]) -> Callable[.
 
 
 def decode(value: Any) -> Any:
-    """Return an array with codes as numbers: of the dtype i8, u8 or f32. Other arrays stay as they are."""
+    """Decode an array of codes to numbers of dtype i8, u8 or f32; return other arrays unchanged."""
     if not any_coded([value]):
         return value
     codes, name = codes_of(value), str(value.dtype)
@@ -177,7 +180,7 @@ def _table(name: str) -> Any:
 
 
 def encode(x: Any, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Any:
-    """Return numbers as codes of ``elem_type``: floats rounded, integers by their low bits."""
+    """Encode numbers as codes of ``elem_type``: floats are rounded, and integers keep their low bits."""
     name = str(numpy_dtype(elem_type))
     if name in INTEGERS:
         return as_coded(_low_bits(x, name), elem_type)
@@ -199,9 +202,10 @@ def _low_bits(x: Any, name: str) -> Any:
 
 
 def _as_float32(x: Any) -> Any:
-    """Return numbers in float32; doubles so that rounding them a second time is as if they had been rounded once.
+    """Convert numbers to float32, doubles by rounding to odd.
 
-    Of the two neighbours of what is inexact, the one whose last bit is 1 is taken.
+    An inexact double becomes the neighbour whose last bit is 1, so that a second rounding gives the result of a single
+    one.
     """
     if str(x.dtype) not in ("float64", "int64", "uint64", "int32", "uint32"):
         return F.astype(x, f32)
@@ -214,7 +218,7 @@ def _as_float32(x: Any) -> Any:
 
 
 def _short_float(x: Any, form: Format, saturate: bool) -> Any:
-    """Return the codes of float32 numbers, rounded to the nearest, halves to even."""
+    """Return the codes of float32 numbers, rounded to the nearest, ties to even."""
     bits = bitcast(x, u32)
     size, cut = bits & 0x7FFFFFFF, 23 - form.mantissa
     to_even = size + (2 ** (cut - 1) - 1) + (size >> cut & 1)
@@ -231,9 +235,9 @@ def _short_float(x: Any, form: Format, saturate: bool) -> Any:
 
 
 def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
-    """Return the codes of powers of two next to float32 numbers, whose sign does not count: the exponent plus 127.
+    """Return the codes of the powers of two nearest to the size of float32 numbers: the exponent plus 127.
 
-    The smallest one, 2 to the -127, is no normal float32 but half of the smallest that is.
+    The smallest power, 2 to the -127, is half of the smallest normal float32.
     """
     if round_mode not in ("up", "down", "nearest"):
         raise MlaotError(f"there is no round_mode {round_mode!r}; there are up, down and nearest")
@@ -247,7 +251,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 
 
 def bitcast(x: Any, dtype: DType) -> Any:
-    """Return the bits of an array taken for another dtype of the same size."""
+    """Reinterpret the bits of an array as another dtype of the same size."""
     if constant_value(x) is None or is_traced(x):
         return Tensor(bits.bitcast(as_node(x), dtype=dtype))
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(np.shape(x))

@@ -1,7 +1,8 @@
-"""Strings that are made of others while a file is imported, and numbers that are made of strings or of images.
+"""Functions of strings while a file is imported, and numbers that are computed from strings or images.
 
-Of strings that are known, the result is known. Of those that callers pass, steps make it before the model computes: an
-input more, which the runtime fills. Of strings that the model chooses, the runtime makes it from an output.
+For known strings the result is known too. For strings that callers pass, steps compute it before the model runs: the
+result is a further input, which the runtime fills. For strings that the model selects, the runtime computes it from an
+output.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ Shape = tuple[Dim, ...]
 
 
 def make(use: Use, step: TextStep, *operands: Any, wide: bool = False) -> Any:
-    """Return what a step makes of strings, or of an array of numbers.
+    """Return the result of a step on strings, or on an array of numbers.
 
-    ``wide``: the result has an axis more, whose extent is the last of the step's numbers.
+    With ``wide`` the result has a further axis, whose extent is the last of the step's numbers.
     """
     if all(constant_value(x) is not None for x in operands):
         return _of_known(step, [np.asarray(constant_value(x)) for x in operands])
@@ -54,7 +55,7 @@ def make(use: Use, step: TextStep, *operands: Any, wide: bool = False) -> Any:
 
 
 def extent_of(use: Use, axis: int) -> Dim:
-    """Return the extent of an axis that strings or images have: what the file or the settings say, or an open dim."""
+    """Return the extent of an axis of strings or images: that of the file or the settings, or an open dim."""
     type_ = use.declared()
     declared = use.declared_strings() if type_ is None else type_.shape
     if declared is not None and len(declared) > axis:
@@ -84,7 +85,7 @@ def _of_known(step: TextStep, arrays: Sequence[Array]) -> Array:
 
 
 def _of_chosen(step: TextStep, operands: Sequence[Any]) -> Any:
-    """Return what is made of each of the known strings that are chosen from; of two operands, of all pairs."""
+    """Return the step's results on each known string that the model selects from; for two operands, on all pairs."""
     tables: list[Array] = [np.array([*dict.fromkeys(table_of(x))], np.str_) for x in operands]
     places = [places_in(table.tolist(), x) for table, x in zip(tables, operands, strict=True)]
     if len(tables) == 1:
@@ -96,7 +97,7 @@ def _of_chosen(step: TextStep, operands: Sequence[Any]) -> Any:
 
 
 def _before(use: Use, step: TextStep, operands: Sequence[Any], width: Shape) -> Any:
-    """Return what is made of inputs before the model computes; None where that cannot be."""
+    """Return a step's result on inputs, computed before the model runs; None if that is not possible."""
     sources = [_source_of(x) for x in operands]
     if any(source is None for source in sources):
         return None
@@ -130,7 +131,7 @@ def _index(value: Any) -> Any:
 
 
 def _source_of(value: Any) -> Source | None:
-    """Return where strings come from, or an input of numbers."""
+    """Return the source of strings, or an input of numbers."""
     if isinstance(value, Strings) or constant_value(value) is not None:
         return source_of_texts(value)
     node = value.node.find() if isinstance(value, Tensor) else None
@@ -149,7 +150,7 @@ def _input(use: Use, step: TextStep, shape: Shape) -> Any:
 
 
 def _moved(found: Any, value: Strings, source: Source, width: Shape) -> Any:
-    """Return what was made of a source at the places of a value that was chosen from it."""
+    """Return the results on a source at the indices of a value that was selected from it."""
     if source.at is None:
         shape = (*value.shape, *width)
         return replace(found, index=np.reshape(found.index, shape)) if is_text(found) else np.reshape(found, shape)
@@ -164,7 +165,7 @@ def _moved(found: Any, value: Strings, source: Source, width: Shape) -> Any:
 
 
 def _behind(step: TextStep, operands: Sequence[Any]) -> MadeStrings:
-    """Return strings that are made of what the model computes."""
+    """Return strings that a step makes from the model's results."""
     parts, leaves = list[TextStep | str | int](), list[Any]()
     for x in operands:
         array = constant_value(x)
@@ -187,7 +188,7 @@ def _renumbered(step: TextStep, first: int) -> TextStep:
 
 
 def stacked(known: tuple[str, ...], value: MadeStrings) -> Any:
-    """Return the columns that strings are made of, along a last axis if they are several."""
+    """Return the columns that strings are made from, stacked along a last axis if there are several."""
     columns = [places_in(known, x) if is_text(x) else x for x in value.operands]
     if len(columns) == 1:
         return as_traced(columns[0])
@@ -198,7 +199,7 @@ def stacked(known: tuple[str, ...], value: MadeStrings) -> Any:
 
 
 def without(use: Use, x: Any, compared: Any, stopwords: Sequence[str]) -> Any:
-    """Return the strings of a row but for those of which ``compared`` is one of some; one empty string for none."""
+    """Return the strings of a row without those whose ``compared`` form is listed; one empty string if none is left."""
     step, operands = TextStep("without", (), tuple(stopwords), (x.ndim,)), (x, compared)
     if all(constant_value(value) is not None for value in operands):
         return _of_known(step, [np.asarray(constant_value(value)) for value in operands])
@@ -211,7 +212,7 @@ def without(use: Use, x: Any, compared: Any, stopwords: Sequence[str]) -> Any:
 
 
 def decoded(use: Use, x: Any, pixels: str) -> Any:
-    """Return the pixels of an image that callers have as the bytes of a file: [height, width, channels]."""
+    """Return the pixels [height, width, channels] of an image that callers pass as the bytes of a file."""
     source = None if constant_value(x) is not None else _source_of(x)
     if source is None:
         raise Unsupported("an image is decoded before the model computes; let callers pass its bytes as an input")

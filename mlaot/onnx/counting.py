@@ -1,4 +1,4 @@
-"""Lengths that the data decide: a dim that is counted when the model runs, of at most what its operator gives."""
+"""Lengths that the data decide: dims that are counted when the model runs, bounded by their operator."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OF_DATA = (
 
 
 def counted(use: Use, number: Any, most: Dim | None, axis: int, what: str, output: int = 0) -> Dim:
-    """Return the length of an axis of an output, a computed ``number`` of at most ``most``, or what settings say.
+    """Return the length of an axis of an output: a computed ``number`` of at most ``most``, or the length in settings.
 
-    If the file or the settings say that it is a fixed one, calls with another number are refused.
+    If the file or the settings fix the length, calls with another number fail.
     """
     importer, name, extent = use.importer, *_named(use, axis, output)
     if isinstance(extent, int):
@@ -68,18 +68,18 @@ def counted(use: Use, number: Any, most: Dim | None, axis: int, what: str, outpu
 
 
 def is_counted(use: Use, extent: Dim) -> bool:
-    """Tell whether an extent is made of what is counted."""
+    """Tell whether an extent depends on a count."""
     return not names(extent).isdisjoint(use.importer.counts)
 
 
 def at_most(use: Use, axis: int) -> int | None:
-    """Return what the file or the settings say of the length of an axis of the output: what it is, or is at most."""
+    """Return the length of an axis of the output in the file or the settings, or its bound there."""
     name, extent = _named(use, axis, 0)
     return extent if isinstance(extent, int) else use.importer.most.get(name)
 
 
 def _named(use: Use, axis: int, output: int) -> tuple[str, Dim | None]:
-    """Return the name of a length, and what the file or the settings say that it is."""
+    """Return the name of a length, and its value in the file or the settings."""
     declared, inputs = use.declared(output), [node.type for node in needed().root.graph.inputs.values()]
     extent = declared.shape[axis] if declared is not None and declared.rank > axis else None
     name = str(extent)
@@ -90,7 +90,7 @@ def _named(use: Use, axis: int, output: int) -> tuple[str, Dim | None]:
 
 
 def cut_counted(use: Use, x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
-    """Slice along an axis as NumPy does, to as many elements as there are."""
+    """Slice along an axis as NumPy does, with a counted number of elements."""
     length = x.shape[axis]
     size, ends = extent_value(length), []
     low, high = (np.int64(0), size) if step > 0 else (np.int64(-1), size - 1)
@@ -105,7 +105,7 @@ def cut_counted(use: Use, x: Any, axis: int, first: Any, last: Any, step: int) -
 
 
 def _span(first: Any, last: Any, step: int) -> list[int]:
-    """Return how many elements a slice has at most by its ends alone, if these tell."""
+    """Return the bound of a slice's number of elements that follows from its ends, if there is one."""
     ends = [as_node(end) for end in (first, last)]
     if any(end.op.name != "const" for end in ends):
         return []
@@ -116,7 +116,7 @@ def _span(first: Any, last: Any, step: int) -> list[int]:
 
 
 def _fewest(use: Use, extents: Sequence[Dim]) -> Dim:
-    """Return the smallest of some extents, as far as their bounds tell."""
+    """Return the smallest of some extents, by their bounds."""
     most = most_of(Count(name, node.attrs["most"], node) for name, node in use.importer.counts.items())
     bounds = [(largest(extent, most), extent) for extent in extents]
     fixed = [pair for pair in bounds if isinstance(pair[0], int)]
@@ -124,7 +124,7 @@ def _fewest(use: Use, extents: Sequence[Dim]) -> Dim:
 
 
 def counted_shape(use: Use, sizes: Any, own: Sequence[Dim]) -> list[Dim]:
-    """Return the extents that a computed vector gives to the output, of which those of ``own`` that are not 1 stay."""
+    """Return the extents of the output, given by a computed vector; extents in ``own`` that are not 1 are kept."""
     rank, shape = max(int(sizes.shape[0]), len(own)), list[Dim]()
     kept, first = [*[1] * (rank - len(own)), *own], rank - int(sizes.shape[0])
     for axis, extent in enumerate(kept):

@@ -1,9 +1,9 @@
-"""Numbers among the inputs that decide shapes where the file says nothing of what lies between: found by trying.
+"""Search for the values of inputs that decide shapes, if the file does not declare the shapes in between.
 
-Settings can say what such an input is. Else values are looked for with which the outputs get the shapes that the file
-declares: elements of the inputs are named dims at first, of which these shapes tell what they are. Those that no shape
-tells are tried one after the other. Each call is checked for the values that were compiled, so a value that was not
-found is refused, and never another answer. Where several values will do, each call chooses between what they give.
+Settings can give the value of such an input. Otherwise the importer searches for values with which the outputs have the
+shapes that the file declares. First, elements of the inputs are named dims, and the declared shapes determine some of
+them. Values of the others are tried one after another. Each call checks that its values are among those compiled, so
+any other value is an error, and never a wrong answer. If several values fit, each call selects between their results.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Exhausted(Exception):
 
 
 class Contradiction(MlaotError):
-    """Outputs have other shapes than the file declares, whatever named dims are."""
+    """Outputs have other shapes than the file declares, for any named dims."""
 
 
 def number_inputs(graph: onnx.GraphProto, kinds: Sequence[int] = NUMBERS) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs that are a number or a few, and have no value in the file."""
+    """Return the shapes of the inputs of one or a few numbers that have no value in the file."""
     known, found = {tensor.name for tensor in graph.initializer}, {}
     for info in graph.input:
         kind = info.type.tensor_type
@@ -57,24 +57,24 @@ def number_inputs(graph: onnx.GraphProto, kinds: Sequence[int] = NUMBERS) -> dic
 
 
 def pins(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Return the names by which settings say what the elements of an input are: ``k``, or ``sizes_0`` and so on."""
+    """Return the names of an input's elements in settings: ``k``, or ``sizes_0`` and so on."""
     return [identifier(f"{name}_{i}" if shape else name) for i in range(prod(shape))]
 
 
 def pinnable(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs of which settings can say what they are."""
+    """Return the shapes of the inputs that settings can pin."""
     return number_inputs(graph, (*NUMBERS, onnx.TensorProto.BOOL))
 
 
 def pinned(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> list[Numbers]:
-    """Return what settings say of the inputs, if they do."""
+    """Return the values of inputs that settings pin."""
     wanted = {name: pins(name, shape) for name, shape in pinnable(graph).items()}
     found: Numbers = {name: [sizes[p] for p in each] for name, each in wanted.items() if all(p in sizes for p in each)}
     return [found] if found else []
 
 
 def run(importer: Importer, graph: onnx.GraphProto, env: Env, known: Sequence[Numbers], meant: Meant) -> list[Any]:
-    """Return the outputs of a graph of inputs of which ``known`` says what they may be."""
+    """Return the outputs of a graph, given the possible values ``known`` of inputs."""
     if not known:
         return importer.run(graph, env)
     results, conditions, texts = [], [], []
@@ -96,14 +96,14 @@ def run(importer: Importer, graph: onnx.GraphProto, env: Env, known: Sequence[Nu
 
 
 def _array(info: onnx.ValueInfoProto, elements: Sequence[Dim]) -> Any:
-    """Return the value of an input as one that is known."""
+    """Return a possible value of an input as a known array."""
     kind = info.type.tensor_type
     value = np.reshape(shape_vector(list(elements)), [d.dim_value for d in kind.shape.dim])
     return value if value.dtype == object else value.astype(numpy_dtype(kind.elem_type))
 
 
 def _equal(name: str, value: Any, elements: Sequence[Dim]) -> Iterator[Any]:
-    """Yield whether elements are what they must be; of those that decide nothing only that they are not negative."""
+    """Yield the conditions that elements have their values; elements that decide no shape must not be negative."""
     flat = np.reshape(astype(value, np.int64), (-1,))
     for i, wanted in enumerate(elements):
         yield flat[i] >= 0 if wanted == _symbol(name, i) else np.equal(flat[i], extent_value(wanted))
@@ -127,7 +127,7 @@ def _symbol(name: str, i: int) -> Dim:
 
 
 def _check_declared(importer: Importer, graph: onnx.GraphProto, outputs: Sequence[Any]) -> None:
-    """Refuse outputs of other shapes than the file declares."""
+    """Raise ``Contradiction`` if outputs have other shapes than the file declares."""
     for info, value in zip(graph.output, outputs, strict=True):
         type_, shape = importer.types.get(info.name), getattr(value, "shape", None)
         if type_ is None or shape is None:
@@ -144,10 +144,10 @@ def _check_declared(importer: Importer, graph: onnx.GraphProto, outputs: Sequenc
 
 
 def solve(model: onnx.ModelProto, attempt: Callable[[Numbers, Meant], str]) -> list[Numbers]:
-    """Look for values of inputs that give the declared shapes: of one input, else of all.
+    """Search for values of inputs that give the declared shapes: of one input, or else of all inputs.
 
-    ``attempt`` imports the file with some and adds to what dims are meant to be; it returns the text of the graph.
-    Nothing is returned where no values are found, or too many, or where the shapes do not tell.
+    ``attempt`` imports the file with given values, and adds to the dims that are ``meant``; it returns the text of the
+    graph. The result is None if there are no such values or too many, or if the shapes do not determine them.
     """
     graph, shapes = model.graph, number_inputs(model.graph)
     if not all(info.type.tensor_type.HasField("shape") for info in graph.output):
@@ -168,7 +168,7 @@ def solve(model: onnx.ModelProto, attempt: Callable[[Numbers, Meant], str]) -> l
 
 
 def _domains(graph: onnx.GraphProto) -> list[list[int]]:
-    """Return the values that are tried: sizes, if the file declares any, and axes; behind them one that is neither."""
+    """Return the values to try: declared sizes, if there are any, then axes, and last a value that is neither."""
     shapes = [[d.dim_value for d in info.type.tensor_type.shape.dim] for info in (*graph.output, *graph.input)]
     sizes = {extent for shape in shapes[: len(graph.output)] for extent in shape if extent > 0}
     rank = max(map(len, shapes), default=0)
@@ -181,9 +181,10 @@ def _search(
     attempt: Callable[[Numbers, Meant], str],
     trials: Iterator[int],
 ) -> list[Numbers]:
-    """Return what the inputs can be, their elements being among ``values`` or what shapes say.
+    """Return the possible values of the inputs, with elements among ``values`` or determined by shapes.
 
-    Nothing where the last of the values will do, which is none that is meant: then the shapes do not tell.
+    The result is None if the last of the values fits, which is no meaningful one: the shapes then do not determine
+    them.
     """
     every = list(chain(*symbols.values()))
     unknown = frozenset(map(str, every))
@@ -191,7 +192,7 @@ def _search(
     waiting: list[Meant] = [{}]
 
     def text(meant: Meant) -> str | None:
-        """Return the text of what values give: an empty one where they do not fit, None where the shapes are others."""
+        """Return the text of the graph for values: empty if they do not fit, None if the shapes differ."""
         if next(trials, None) is None:
             raise Exhausted
         try:

@@ -62,11 +62,11 @@ ROUNDS = 32  # imports, each of which finds out more of what open dims are
 def load(
     path: str | Path | onnx.ModelProto, dims: Mapping[str, Size] | None = None, tokens: Tokens | None = None
 ) -> Declaration:
-    """Declare an ONNX file, or a model in memory; a relative path is looked for beside the calling module first.
+    """Declare an ONNX file, or a model in memory. A relative path is searched beside the calling module first.
 
-    ``dims`` gives sizes to dimensions that the file leaves open, and ``AtMost`` to lengths that the data decide.
-    Tensors stored outside of the file must lie in its folder or below it. With ``tokens`` the model takes texts in the
-    place of ``input_ids`` and what goes with them.
+    ``dims`` gives sizes of dimensions that the file leaves open, and bounds, ``AtMost``, of lengths that the data
+    decide. External tensors must be in the file's folder or below it. With ``tokens`` the model takes texts in place of
+    ``input_ids`` and the inputs that belong to it. A file that cannot be compiled raises ``MlaotError``.
     """
     if isinstance(path, onnx.ModelProto):
         return declare(path, dims or {}, place=f"{path.graph.name or 'model'}: ", tokens=tokens)
@@ -100,9 +100,9 @@ def declare(
 ) -> Declaration:
     """Declare a model in memory.
 
-    ``shapes``: those of inputs of which the file says too little, a list of them for a sequence, None for an optional
-    without a value. ``ports`` is told what each output is: its port, a list of them, or None. ``tokens``: callers have
-    texts.
+    ``shapes`` has the shapes of inputs that the file does not fully describe: a list for a sequence, None for an
+    optional without a value. ``ports`` receives the port of each output, a list of ports, or None. With ``tokens``
+    callers pass texts.
     """
     return Declaration(lambda: trace_model(model, dims, shapes, ports, tokens), place, references(model, tokens))
 
@@ -114,10 +114,9 @@ def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def references(model: onnx.ModelProto, tokens: Tokens | None = None) -> dict[str, Reference]:
-    """Return who else computes the model: the evaluator of the package onnx, and onnxruntime where that is installed.
+    """Return other implementations of the model: the evaluator of the package onnx, and onnxruntime if it is installed.
 
-    Nobody for models of sequences, which a module takes apart, of strings, of which it has the places, and of images,
-    of which it has the pixels.
+    There are none for models of sequences, strings or images, as the graph has their elements, indices or pixels.
     """
     types = [info.type for info in (*model.graph.input, *model.graph.output)]
     nodes = [*all_nodes(model.graph), *(node for function in model.functions for node in function.node)]
@@ -152,7 +151,7 @@ def references(model: onnx.ModelProto, tokens: Tokens | None = None) -> dict[str
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Refuse a file that does not keep ONNX's own rules."""
+    """Raise ``MlaotError`` for a file that violates ONNX's own rules."""
     infos = (*model.graph.input, *model.graph.output, *model.graph.value_info, *model.graph.initializer)
     texts = [text for node in model.graph.node for text in (node.name, node.op_type, *node.input, *node.output)]
     if not all(isinstance(text, str) for text in (*texts, *(info.name for info in infos))):  # what is no UTF-8 is bytes
@@ -169,7 +168,7 @@ def check(model: onnx.ModelProto) -> None:
 
 @contextmanager
 def _onnxruntimes_apart(model: onnx.ModelProto) -> Iterator[None]:
-    """Say for a while of operators that onnxruntime puts into ONNX's domain that they are of its own."""
+    """In the context, move onnxruntime's operators out of ONNX's domain into onnxruntime's own."""
     moved = [node for node in all_nodes(model.graph) if not domain_of(node) and node.op_type in BEYOND]
     count = len(model.opset_import)
     domains = [node.domain for node in moved]
@@ -192,10 +191,10 @@ def trace_model(
     ports: dict[str, Any] | None = None,
     tokens: Tokens | None = None,
 ) -> Traced:
-    """Trace a model, of which open dims are settled as far as its operators need it.
+    """Trace a model, and determine open dims as far as its operators need it.
 
-    Where inputs decide what cannot be compiled else, for values of these that settings or declared shapes tell; where
-    neither does, lengths are counted when the model runs.
+    If inputs decide shapes, the model is compiled for the values of these in settings, or those that declared shapes
+    determine. Otherwise lengths are counted when the model runs.
     """
     shapes = shapes or {}
     try:
@@ -223,7 +222,7 @@ def _settle(
     *,
     is_counting: bool = False,
 ) -> Traced:
-    """Trace a model again and again while its operators tell more of what dims are ``meant`` to be."""
+    """Trace a model repeatedly while its operators determine more of the dims ``meant``."""
     texts = known_texts(model)
     for left in reversed(range(ROUNDS)):
         try:
@@ -250,7 +249,7 @@ def _import_model(
     *,
     is_counting: bool,
 ) -> Traced:
-    """Trace a model, its open dims being ``meant``, and inputs what ``known`` says they may be."""
+    """Trace a model with the open dims ``meant`` and the possible values ``known`` of inputs."""
     importer, graph = prepare_importer(model, dims, meant=meant, known=texts), Graph("model")
     importer.is_counting = is_counting
     labels: LabelsOf = {}
@@ -295,7 +294,7 @@ def _import_model(
 
 
 def add_counts(graph: Graph, importer: Importer) -> None:
-    """Make outputs of the lengths that are counted."""
+    """Add the counted lengths as outputs."""
     for name, node in importer.counts.items():
         key = f"{name}_counted"
         while key in graph.outputs:
@@ -316,7 +315,7 @@ def prepare_importer(
     meant: Mapping[str, Dim] | None = None,
     known: tuple[str, ...] = (),
 ) -> Importer:
-    """Return an importer of a model that keeps ONNX's rules, ready for its nodes; the arguments are as there."""
+    """Return an importer of a valid model, ready for its nodes; the arguments are those of ``_import_model``."""
     check(model)
     importer = Importer(model, pinned_by(dims), meant or {}, calls, known, most_by(dims))
     importer.ports |= {port_name(info.name) for info in model.graph.input}
@@ -326,19 +325,19 @@ def prepare_importer(
 
 
 def pinned_by(dims: Mapping[str, Size]) -> dict[str, int]:
-    """Return sizes of open dims by the names that these have in the module."""
+    """Return sizes of open dims by the dims' names in the module."""
     return {identifier(name): size for name, size in dims.items() if isinstance(size, int)}
 
 
 def most_by(dims: Mapping[str, Size]) -> dict[str, int]:
-    """Return bounds of lengths that are counted, by the names that these have in the module."""
+    """Return bounds of counted lengths by the dims' names in the module."""
     return {identifier(name): size.most for name, size in dims.items() if isinstance(size, AtMost)}
 
 
 def _argument(
     importer: Importer, graph: Graph, arguments: list[tuple[str, str]], name: str, proto: onnx.TypeProto, shape: Any
 ) -> Any:
-    """Return the value of an input of a shape as ``_shape_of`` says."""
+    """Return the value of an input with a shape from ``_shape_of``."""
     if shape is None:
         return None
     if isinstance(shape, list):
@@ -355,7 +354,7 @@ def _argument(
 
 
 def _texts_argument(importer: Importer, graph: Graph, model: onnx.ModelProto, tokens: Tokens) -> dict[str, Any]:
-    """Return the values of those inputs that texts stand for."""
+    """Return the values of the inputs that texts replace."""
     infos = {info.name: info.type.tensor_type for info in graph_inputs(model.graph)}
     check_tokens(model.graph, infos, tokens)
     types = {name: input_type(importer, name, onnx.TypeProto(tensor_type=infos[name]), ...) for name in infos}
@@ -410,7 +409,7 @@ def _result(
 
 
 def _shape_of(info: onnx.ValueInfoProto, shapes: Mapping[str, Any], pinned: Mapping[str, int]) -> Any:
-    """Return the shape of an input as the caller gives it; ``...`` is what the file says."""
+    """Return the shape of an input that the caller gives; ``...`` stands for the shape in the file."""
     if info.name in shapes:
         return shapes[info.name]
     kind = info.type.WhichOneof("value")
@@ -426,14 +425,14 @@ def _shape_of(info: onnx.ValueInfoProto, shapes: Mapping[str, Any], pinned: Mapp
 
 
 def element_type(proto: onnx.TypeProto) -> onnx.TypeProto:
-    """Return what is in a sequence or an optional, in the end."""
+    """Return the innermost element type of a sequence or an optional."""
     while (kind := proto.WhichOneof("value")) in ("sequence_type", "optional_type"):
         proto = getattr(proto, kind).elem_type
     return proto
 
 
 def input_type(importer: Importer, name: str, proto: onnx.TypeProto, shape: Any) -> Type:
-    """Return the type of an input; ``shape``: ``...`` if the file says it."""
+    """Return the type of an input; ``shape`` is ``...`` for the shape in the file."""
     proto = element_type(proto)
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":

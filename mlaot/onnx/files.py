@@ -1,4 +1,4 @@
-"""ONNX files, with the tensors that lie outside of them."""
+"""ONNX files and their external tensors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _load_external(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Load the bytes of a tensor that lies in a file of ``folder`` or below it."""
+    """Load the bytes of an external tensor from a file in ``folder`` or below it."""
     entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not isinstance(location, str) or not location or "\0" in location:

@@ -1,7 +1,7 @@
-"""An ONNX graph to a graph of mlaot: each node's inputs are looked up, and its function is called on them.
+"""Import of an ONNX graph: each node's inputs are looked up, and the operator's function is called with them.
 
-What depends on constants and shapes alone is computed here and leaves no trace. Nodes that cannot be compiled are all
-named at once, before anything else happens.
+Values that depend only on constants and shapes are computed here and are not part of the graph. The error for nodes
+that cannot be compiled lists all of them, and comes before any other.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ LABELS = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
 
 class Missing:
-    """In place of the outputs of a node that cannot be imported."""
+    """A placeholder for the outputs of a node that cannot be imported."""
 
 
 MISSING = Missing()
 
 
 class Refused(Exception):
-    """A node needs what a node before it could not give."""
+    """A node needs an output of a node that could not be imported."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A node, as its operator's function sees it."""
+    """A node in the form that its operator's function gets."""
 
     node: onnx.NodeProto
     importer: Importer
@@ -96,9 +96,11 @@ class Use:
         return self.node.op_type
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Read an attribute as a Python value: tensors become arrays, and integers bools where the default is one.
+        """Return an attribute as a Python value.
 
-        A default with a fraction is a float32, as it is in a file, also where doubles are computed.
+        Tensors become arrays, and integers become bools if the default is one.
+
+        A default with a fraction is a float32, as in a file, even for computations in double precision.
         """
         for attribute in self.node.attribute:
             if attribute.name == name:
@@ -113,28 +115,28 @@ class Use:
         return function(self, *inputs, **attributes) if takes_use else function(*inputs, **attributes)
 
     def with_attributes(self, **values: Any) -> Use:
-        """Return the use of a node that has other attributes, too; those that are None are left out."""
+        """Return a use with further attributes, except those that are None."""
         node = onnx.NodeProto()
         node.CopyFrom(self.node)
         node.attribute.extend([onnx.helper.make_attribute(k, v) for k, v in values.items() if v is not None])
         return replace(self, node=node)
 
     def has(self, i: int) -> bool:
-        """Tell whether somebody wants output ``i``."""
+        """Tell whether output ``i`` is used."""
         return i < len(self.node.output) and bool(self.node.output[i])
 
     def declared(self, i: int = 0) -> Type | None:
-        """Return what the file says of output ``i``, if it does."""
+        """Return the type that the file declares for output ``i``, if any."""
         return self.importer.types.get(self.node.output[i]) if self.has(i) else None
 
     def declared_strings(self, i: int = 0) -> tuple[Dim, ...] | None:
-        """Return the shape that the file gives of strings, output ``i``, if it does."""
+        """Return the shape that the file declares for output ``i`` of strings, if any."""
         return self.importer.string_shapes.get(self.node.output[i]) if self.has(i) else None
 
     def require(self, condition: Any, message: str) -> None:
-        """Let calls be refused whose inputs do not fulfil ``condition``, a truth value that is computed.
+        """Make calls fail whose inputs do not fulfil ``condition``, a computed truth value.
 
-        In a branch, only those calls that take it.
+        In a branch, only calls that take the branch fail.
         """
         trace = needed()
         nodes = [trace.outside(as_node(value)) for value in (condition, *self.importer.branches)]
@@ -150,7 +152,7 @@ class Use:
             self.importer.conditions.append((holds, f"{message} ({where})"))
 
     def require_equal(self, extent: Dim, wanted: Dim, what: str) -> None:
-        """Let calls be refused in which two extents differ."""
+        """Make calls fail in which two extents differ."""
         if extent == wanted:
             return
         message = f"{what} must be {wanted}, not {extent}"
@@ -159,13 +161,13 @@ class Use:
         self.require(np.equal(extent_value(extent), extent_value(wanted)), message)
 
     def settle(self, extent: Dim, wanted: Dim, what: str) -> None:
-        """Let an extent be another one: for all calls, if that says what named dims are, else each is checked."""
+        """Require that two extents are equal: determine named dims if possible, and else check each call."""
         if extent != wanted and unify(extent, wanted) and not self.importer.branches:
             raise Unequal(f"{what} must be {wanted}, not {extent}", extent, wanted)
         self.require_equal(extent, wanted, what)
 
     def body(self, name: str) -> Callable[[Sequence[Any]], list[Any]]:
-        """Return a graph among the attributes as a function of its inputs; it sees the values around it."""
+        """Return a graph among the attributes as a function of its inputs, which can use the values around it."""
         graph = self.attribute(name)
         if not isinstance(graph, onnx.GraphProto):
             raise MlaotError(f"the attribute {name} is no graph")
@@ -175,10 +177,10 @@ class Use:
 class Importer:
     """A model being imported: its opsets, functions, and the types that it declares.
 
-    ``pinned``: sizes of open dims, and ``meant``: what others must be. ``calls``: what nodes of the domain ``mlaot``
-    compute, by their operators' names. ``most``: bounds of lengths that are counted.
-    ``wide``: what is float64 stays so where ONNX's operators of machine learning give float32. ``known``: the texts
-    among which inputs are looked up.
+    ``pinned`` has sizes of open dims, and ``meant`` the values that other dims must have. ``calls`` has the functions
+    of operators of the domain ``mlaot`` by name. ``most`` has bounds of counted lengths. With ``wide``, operators of
+    machine learning keep float64 where ONNX's definition returns float32. ``known`` has the texts among which inputs
+    are looked up.
     """
 
     def __init__(
@@ -213,14 +215,14 @@ class Importer:
         self.inner: dict[bytes, Any] = {}
 
     def new_name(self, name: str) -> str:
-        """Make a name for a weight that no other has."""
+        """Return a new name for a weight."""
         while name in self.weights:
             name += "_"
         self.weights.add(name)
         return name
 
     def declare(self, infos: Iterable[onnx.ValueInfoProto]) -> None:
-        """Note the types that the file gives."""
+        """Record the types that the file declares."""
         infos = list(infos)
         for info in infos:
             kind = info.type.tensor_type
@@ -230,7 +232,7 @@ class Importer:
         self.types |= {info.name: type_ for info in infos if (type_ := self.type_of(info)) is not None}
 
     def made_input(self, name: str, step: TextStep, type_: Type, strings: bool) -> Tensor:
-        """Return an input that callers do not pass: a step makes it of those that they do."""
+        """Return an input that a step computes from inputs that callers pass."""
         name = f"{identifier(name)}_made"
         while name in self.ports:
             name += "_"
@@ -240,7 +242,7 @@ class Importer:
             return Tensor(needed().graph.input(name, type_, made=step, **notes))
 
     def declare_backwards(self, graph: onnx.GraphProto) -> None:
-        """Note the shapes of what goes through operators that keep them, by those of their outputs."""
+        """Record the shapes of inputs of shape-preserving operators, given the shapes of their outputs."""
         numbers = {tensor.name for tensor in graph.initializer if not tensor.dims}
         for node in graph.node:
             if node.op_type == "Constant" and all(a.name == "value" and not a.t.dims for a in node.attribute):
@@ -253,7 +255,7 @@ class Importer:
                 self.types.setdefault(operands[0], self.types[node.output[0]])
 
     def type_of(self, info: onnx.ValueInfoProto) -> Type | None:
-        """Return the type of an array, if its shape is given and mlaot has its dtype; open dims have names."""
+        """Return the type of an array, if its shape is declared and mlaot has its dtype. Open dims get names."""
         kind = info.type.tensor_type
         if info.type.WhichOneof("value") != "tensor_type" or not kind.HasField("shape"):
             return None
@@ -279,7 +281,7 @@ class Importer:
         return weights | {sparse.values.name: dense(sparse) for sparse in graph.sparse_initializer}
 
     def inner_initializers(self, graph: onnx.GraphProto) -> Env:
-        """Return the constants of a graph inside of a node; one that is imported again, as a loop's, has them once."""
+        """Return the constants of a graph inside of a node. If it is imported again, as in a loop, they are shared."""
         key = hashlib.sha256(b"".join(t.SerializeToString() for t in graph.initializer)).digest()
         if key not in self.inner:
             self.inner[key] = self.initializers(graph)
@@ -287,7 +289,7 @@ class Importer:
 
     @contextmanager
     def inside(self, name: str, **replaced: Any) -> Iterator[None]:
-        """Import what is inside of a node, with other attributes of this importer."""
+        """In the context, import the graph inside of a node with other attributes of this importer."""
         before = {key: getattr(self, key) for key in replaced}
         vars(self).update(replaced)
         self.path.append(name)
@@ -321,7 +323,7 @@ class Importer:
         return outputs
 
     def node(self, node: onnx.NodeProto, env: Env) -> None:
-        """Compute one node; where that cannot be done, note why."""
+        """Compute one node. If that is not possible, record the reason."""
         missing = [name for name in node.input if name and name not in env]
         if missing:
             raise MlaotError(f"{title(node)}: nothing computes its input {missing[0]!r}")
@@ -360,7 +362,7 @@ class Importer:
         return [concrete(value) for value in (result if isinstance(result, tuple) else (result,))]
 
     def compose(self, node: onnx.NodeProto, opset: int, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the outputs of an operator that ONNX itself composes of others."""
+        """Return the outputs of an operator that ONNX itself composes of other operators."""
         body = function_body(node, opset, [proto_type(value) for value in inputs])
         if body is not None:
             return self.inline(node, body, check_labels(node, inputs) if node.op_type in LABELS else inputs)
@@ -387,7 +389,10 @@ class Importer:
 
 
 def function_of(operator: Operator, node: onnx.NodeProto, inputs: Sequence[Any]) -> Function:
-    """Return an operator's function of these inputs: of codes and of places of texts, where it moves values."""
+    """Return an operator's function for these inputs.
+
+    An operator that moves values also accepts codes and indices of texts.
+    """
     function = operator.function if operator.coded or not any_coded(inputs) else move_codes(node, operator.function)
     chosen = any(isinstance(value, Strings | MadeStrings | Entries | Maps) for value in inputs)
     if node.op_type in MOVES:  # known texts at computed places
@@ -422,7 +427,7 @@ def named_errors(node: onnx.NodeProto) -> Iterator[None]:
 
 
 def proto_type(value: Any) -> onnx.TypeProto:
-    """Return ONNX's type of a value, for functions whose body depends on it."""
+    """Return the ONNX type of a value, for functions whose body depends on it."""
     proto = onnx.TypeProto()
     if value is None or isinstance(value, list | Entries | Maps) or value is MISSING:
         return proto
@@ -443,10 +448,10 @@ def proto_type(value: Any) -> onnx.TypeProto:
 
 
 def unify(one: Dim, other: Dim) -> dict[str, Dim]:
-    """Solve for named dims that make two extents equal for all sizes that are left; {} where that is not known.
+    """Solve for named dims that make two extents equal for all sizes of the others; return {} if that is unknown.
 
-    One is the other or a number, or they are multiples: a network that halves an image five times, doubles it again
-    and adds the two fits images of ``32 * height`` only.
+    One dim equals the other or a number, or dims are multiples. For example, a network that halves an image five times,
+    doubles it again, and adds the two fits only images of ``32 * height``.
     """
     for left, right in ((other, one), (one, other)):
         if isinstance(left, Expr) and left == dim(min(names(left))) and names(left).isdisjoint(names(right)):
@@ -456,9 +461,9 @@ def unify(one: Dim, other: Dim) -> dict[str, Dim]:
 
 
 def multiples(every: Sequence[str], holds: Callable[[dict[str, Dim]], bool]) -> dict[str, Dim]:
-    """Return of what named dims must be multiples that something holds, one of them or all; {} where that is not known.
+    """Return the multiples that named dims, one or all, must be so that a condition holds; {} if that is unknown.
 
-    ``holds`` is given what each of them is.
+    ``holds`` evaluates the condition, given the values of dims.
     """
     own: dict[str, Dim] = {name: dim(name) for name in every}
     for factor in MULTIPLES:
@@ -470,7 +475,7 @@ def multiples(every: Sequence[str], holds: Callable[[dict[str, Dim]], bool]) -> 
 
 
 def check_labels(node: onnx.NodeProto, inputs: Sequence[Any]) -> list[Any]:
-    """Let calls of a loss be refused whose labels are no classes."""
+    """Make calls of a loss fail whose labels are not classes."""
     ignored = next((a.i for a in node.attribute if a.name == "ignore_index"), None)
     scores, labels, *rest = inputs
     try:

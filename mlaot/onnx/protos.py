@@ -1,4 +1,4 @@
-"""What a file says: its names, tensors, attributes and functions, as Python values."""
+"""The contents of a file as Python values: names, tensors, attributes and functions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def domain_of(proto: Any) -> str:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return how messages name a node."""
+    """Return the name of a node in messages."""
     name = node.name or next((name for name in node.output if name), "")
     domain = f"{node.domain}." if node.domain else ""
     return f"node {name!r} ({domain}{node.op_type})"
 
 
 def part_of(node: onnx.NodeProto) -> str:
-    """Return the part of a model that a node is: ``encoder.fc1`` of ``/encoder/fc1/Gemm``.
+    """Return the part of a model that a node belongs to: ``encoder.fc1`` for ``/encoder/fc1/Gemm``.
 
     PyTorch's exporter notes the names of the modules around a node, and that of the function in the last one.
     """
@@ -57,24 +57,24 @@ def line_of(node: onnx.NodeProto) -> str:
 
 
 def identifier(name: str) -> str:
-    """Make an identifier of Python and C of a name of ONNX, which can be any text."""
+    """Convert a name of ONNX, which can be any text, to an identifier of Python and C."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "x"
     word = f"x{word}" if word[0].isdigit() else word
     return f"{word}_" if keyword.iskeyword(word) else word
 
 
 def is_closed(info: onnx.ValueInfoProto) -> bool:
-    """Tell whether all extents are numbers; names of dimensions inside of a node say nothing outside."""
+    """Tell whether all extents are numbers. Names of dimensions inside of a node have no meaning outside."""
     return all(extent.HasField("dim_value") for extent in info.type.tensor_type.shape.dim)
 
 
 def decode(text: bytes) -> str:
-    """Decode text of a file, of which damaged parts are replaced."""
+    """Decode text of a file, with damaged parts replaced."""
     return text.decode("utf-8", "replace")
 
 
 def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
-    """Read a tensor of the file; numbers with a fraction as a parameter if it is to have a name."""
+    """Read a tensor of the file. With a name, a tensor of floats becomes a parameter."""
     try:
         if tensor.data_type == onnx.TensorProto.STRING:
             return np.array(list(map(decode, tensor.string_data)), np.str_).reshape(tuple(tensor.dims))
@@ -85,7 +85,7 @@ def constant(tensor: onnx.TensorProto, weight_name: str = "") -> Any:
 
 
 def as_weight(array: Array, name: str) -> Any:
-    """Make a parameter of several numbers with a fraction; return anything else as it is."""
+    """Convert an array of several floats to a parameter; return anything else unchanged."""
     is_weight = kind_of(array) == "f" and array.size >= FEWEST and array.dtype.itemsize <= 8
     return Parameter(name, array) if is_weight else array
 
@@ -102,7 +102,7 @@ def dense(sparse: onnx.SparseTensorProto) -> Array:
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> Any:
-    """Return an attribute as a Python value; tensors are arrays."""
+    """Return an attribute as a Python value, with tensors as arrays."""
     value = onnx.helper.get_attribute_value(attribute)
     match attribute.type:
         case attribute.STRING:
@@ -132,7 +132,7 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def bind_attributes(node: onnx.NodeProto, values: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """Give a node of a function the attributes of the call that it refers to."""
+    """Replace references of a function's node to attributes by the call's attributes."""
     if not any(a.ref_attr_name or a.type in (a.GRAPH, a.GRAPHS) for a in node.attribute):
         return node
     result = onnx.NodeProto()
@@ -151,7 +151,7 @@ def bind_attributes(node: onnx.NodeProto, values: Mapping[str, onnx.AttributePro
 
 
 def function_body(node: onnx.NodeProto, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
-    """Return what ONNX composes an operator of, where it does."""
+    """Return the function of which ONNX composes an operator, or None."""
     schema = schema_of(node, opset)
     if schema is None:
         return None
@@ -177,7 +177,7 @@ def function_body(node: onnx.NodeProto, opset: int, types: Sequence[onnx.TypePro
 
 
 def schema_of(node: onnx.NodeProto, opset: int) -> Any:
-    """Return what ONNX says of an operator, if it has it."""
+    """Return ONNX's schema of an operator, or None."""
     try:
         return onnx.defs.get_schema(node.op_type, opset, domain_of(node))
     except onnx.defs.SchemaError:

@@ -1,12 +1,12 @@
-"""The operators of ONNX that can be imported: a small function each, in ``mlaot/onnx/ops/``, by family.
+"""The operators of ONNX that can be imported. Each is a small function in ``mlaot/onnx/ops/``, grouped by family.
 
-``@operator("Flatten")`` enters a function of the node's inputs, which gives the output or a tuple of them. Its
-keyword-only parameters are attributes of the node, with their defaults; where its first parameter is called ``use``, it
-takes the node itself, too. It is written with NumPy's functions and mlaot's: what depends on constants alone is then
-computed while importing, all else is traced. ``since`` is the opset from which on a function holds. Expressions of
-named dims reach only functions that say ``symbolic``; to others they come as traced integers. Only functions that say
-``coded`` get ``Coded`` arrays, whose numbers are of a dtype that only ONNX has, and only those that say ``labels`` what
-is chosen among labels when the model runs (``Strings``, ``Maps``).
+``@operator("Flatten")`` registers a function of the node's inputs, which returns the output or a tuple of outputs. Its
+keyword-only parameters are attributes of the node, with their defaults. If its first parameter is called ``use``, it
+also gets the node itself. It is written with functions of NumPy and mlaot, so that values that depend only on constants
+are computed while importing, and all else is traced. ``since`` is the first opset for which a function is valid. Only
+functions with ``symbolic`` get expressions of named dims; others get traced integers. Only functions with ``coded`` get
+``Coded`` arrays, whose dtypes only ONNX has. Only functions with ``labels`` get values that are selected from labels
+when the model runs (``Strings``, ``Maps``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def operator(
     coded: bool = False,
     labels: bool = False,
 ) -> Callable[[Function], Function]:
-    """Enter a function under the names of one or several operators."""
+    """Register a function under the names of one or several operators."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -61,7 +61,7 @@ def operator(
 
 
 def operators(functions: Mapping[str, Function], domain: str = "", symbolic: bool = False) -> None:
-    """Enter the functions of a table under their names."""
+    """Register the functions of a table under their names."""
     for name, function in functions.items():
         operator(name, domain=domain, symbolic=symbolic)(function)
 
@@ -74,7 +74,7 @@ def find(domain: str, name: str, opset: int) -> Operator | None:
 
 @cache
 def parameters(function: Function) -> tuple[bool, dict[str, Any]]:
-    """Tell whether an operator's function takes the node, and which attributes, with their defaults."""
+    """Return whether an operator's function takes the node, and its attributes with their defaults."""
     if not isinstance(function, FunctionType):  # a function of NumPy's
         return False, {}
     signature = inspect.signature(function).parameters

@@ -1,6 +1,6 @@
-"""The package that answers as onnxruntime does, for several ONNX files, each of which is a compiled module.
+"""The package that stands in for onnxruntime, for several ONNX files, each of which is a compiled module.
 
-Its code is the same for all (``templates/onnxruntime``), but for a table of the files.
+Its code is the same for all projects (``templates/onnxruntime``), except for a table of the files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Shapes = dict[str, list[int | str | None]]
 
 @dataclass(frozen=True)
 class File:
-    """A file for the template: what it says of its inputs and outputs, and of itself, and its module.
+    """A file for the template: its inputs and outputs, its metadata, and its module.
 
-    ``name``: its path within the project.
+    ``name`` is its path within the project.
     """
 
     name: str
@@ -45,7 +45,7 @@ class File:
 def package_files(package: str, models: Mapping[str, ModelSettings], project: Path) -> dict[str, str]:
     """Return the files of the package, in the folder that has its name, and the list of the ONNX files beside it.
 
-    ``models`` has the model of each of these.
+    ``models`` has the model of each file.
     """
     files = [read_file(project, file, model) for file, model in models.items()]
     return {
@@ -56,7 +56,7 @@ def package_files(package: str, models: Mapping[str, ModelSettings], project: Pa
 
 
 def read_file(project: Path, file: str, settings: ModelSettings) -> File:
-    """Read what a file says of itself."""
+    """Read the metadata of a file."""
     content = read_bytes(project / file)
     model = parse(content, project / file)
     return File(
@@ -79,12 +79,12 @@ def read_file(project: Path, file: str, settings: ModelSettings) -> File:
 
 
 def text(value: str | bytes) -> str:
-    """Return a text of a file, which protobuf gives as bytes where it is no UTF-8."""
+    """Return a text of a file, which protobuf returns as bytes if it is not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def shapes(infos: Iterable[onnx.ValueInfoProto]) -> Shapes:
-    """Return the shapes that the file has: the names of open dimensions, None for those without."""
+    """Return the shapes in the file, with the names of open dimensions, or None for unnamed ones."""
     return {
         info.name: [
             dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else text(dim.dim_param) or None

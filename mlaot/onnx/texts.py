@@ -1,4 +1,4 @@
-"""Texts while a file is imported: which the file has, and their places among these."""
+"""Texts while a file is imported: the known texts of the file, and indices of these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILLING = ("Pad", "Trilu")  # operators that move values, and put zeros between 
 
 
 def known_texts(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return every text that the file may compare with or give, each once; at least one."""
+    """Return every text that the file may compare with or return, each once, and at least one."""
     nodes = [*all_nodes(model.graph), *(node for f in model.functions for outer in f.node for node in _within(outer))]
     graphs = [model.graph, *(graph for node in nodes for graph in inner_graphs(node))]
     arrays = [_texts_of(tensor) for graph in graphs for tensor in graph.initializer]
@@ -62,7 +62,7 @@ def _texts_of(tensor: onnx.TensorProto) -> list[str]:
 
 
 def _of_attribute(attribute: onnx.AttributeProto) -> list[str]:
-    """Return the texts of an attribute; others of its kind are settings, such as the modes of the nodes of a tree."""
+    """Return the texts of an attribute. Other string attributes are settings, such as the modes of a tree's nodes."""
     if attribute.type == attribute.TENSOR:
         return _texts_of(attribute.t)
     is_texts = attribute.type == attribute.STRINGS and attribute.name.endswith(TEXTS)
@@ -72,7 +72,7 @@ def _of_attribute(attribute: onnx.AttributeProto) -> list[str]:
 
 
 def is_text(value: Any) -> bool:
-    """Tell whether a value holds texts, known or chosen when the model runs."""
+    """Tell whether a value holds texts, known or selected when the model runs."""
     if isinstance(value, Strings | MadeStrings):
         return True
     array = constant_value(value)
@@ -80,25 +80,25 @@ def is_text(value: Any) -> bool:
 
 
 def table_of(value: Any) -> list[str]:
-    """Return the texts that a value chooses from, or all that it holds."""
+    """Return the texts that a value selects from, or all that it holds."""
     if isinstance(value, MadeStrings):
         raise Unsupported(MADE)
     return [str(text) for text in np.ravel(value.table if isinstance(value, Strings) else np.asarray(value))]
 
 
 def integers_of(value: MadeStrings) -> Any:
-    """Return the integers that strings are made of, if they are these alone."""
+    """Return the integers that strings are made from, if there is nothing else in them."""
     is_integer = value.step.kind == "text" and value.step.of == (0,) and value.step.dtype[0] in "iu"
     return value.operands[0] if is_integer else None
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether a string is what an integer is as one."""
+    """Tell whether a string is the plain form of an integer."""
     return text.removeprefix("-").isdecimal() and text.isascii() and str(int(text)) == text
 
 
 def places_in(table: Sequence[str], value: Any) -> Any:
-    """Return the places of texts in a table that has them all; that of what callers pass is the importer's."""
+    """Return the indices of texts in a table that has them all. Texts that callers pass are in the importer's table."""
     own = table_of(value)
     if isinstance(value, Strings) and own == list(table):
         return value.index
@@ -109,7 +109,7 @@ def places_in(table: Sequence[str], value: Any) -> Any:
 
 
 def look_up(value: Any, numbers: Mapping[str, int], other: int) -> Any:
-    """Return the number of each text, ``other`` for those that have none."""
+    """Return the number of each text, or ``other`` for texts without a number."""
     found = np.array([numbers.get(text, other) for text in table_of(value)], np.int64)
     if not isinstance(value, Strings):
         return found.reshape(value.shape)
@@ -117,25 +117,25 @@ def look_up(value: Any, numbers: Mapping[str, int], other: int) -> Any:
 
 
 def pick(value: Strings, values: Array) -> Any:
-    """Return what ``values`` has for each text of a table, its last element for texts that are none of it."""
+    """Return the element of ``values`` for each text of a table, and the last element for other texts."""
     return take(values, np.minimum(value.index, len(values) - 1) if value.is_open else value.index)
 
 
 def common_table(known: tuple[str, ...], values: Sequence[Any]) -> tuple[str, ...]:
-    """Return a table for several texts: that of what callers pass, which is ``known``, or of all that they hold."""
+    """Return a table for several texts: ``known`` if callers pass some, or else all texts that they hold."""
     if any(isinstance(value, Strings) and value.is_open for value in values):
         return known
     return tuple(dict.fromkeys(text for value in values for text in table_of(value)))
 
 
 def as_strings(table: Sequence[str], index: Any, values: Sequence[Any]) -> Strings:
-    """Return texts by their places in a table; like ``values``, they may be none of it."""
+    """Return texts by their indices in a table. Like those of ``values``, they may be unknown."""
     is_open = any(isinstance(value, Strings) and value.is_open for value in values)
     return Strings(index, np.array(table, object), is_open)
 
 
 def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Return the function of an operator of texts that are chosen when the model runs: it computes with places."""
+    """Return the function of an operator on texts that are selected when the model runs; it computes with indices."""
     is_own = node.domain not in ("", "ai.onnx")
     places = () if is_own or node.op_type in FILLING else MOVES.get(node.op_type, ())
     moves = places != ()
@@ -149,7 +149,7 @@ def text_function(node: onnx.NodeProto, function: Callable[..., Any], inputs: Se
 
 
 def move_texts(use: Any, function: Callable[..., Any], operands: Sequence[Any], *, moves: bool = True) -> Any:
-    """Call a function of texts with their places in one table; if it ``moves`` them, texts are what it gives."""
+    """Call a function of texts with their indices in one table; if it ``moves`` texts, the results are texts."""
     if use.attribute("reduction", "none") != "none":
         raise Unsupported("strings have no sum, no product, and no order")
     texts = [value for value in operands if is_text(value)]
@@ -170,7 +170,7 @@ def move_texts(use: Any, function: Callable[..., Any], operands: Sequence[Any], 
 
 
 def move_made(use: Any, function: Callable[..., Any], operands: Sequence[Any], made: MadeStrings) -> Any:
-    """Move what strings are made of in the place of these."""
+    """Move the operands that strings are made from in place of the strings."""
 
     def moved(value: Any) -> Any:
         call = partial(move_texts, use, function) if is_text(value) else partial(use.call, function)
@@ -188,7 +188,7 @@ def move_made(use: Any, function: Callable[..., Any], operands: Sequence[Any], m
 def moved_source(
     use: Any, function: Callable[..., Any], operands: Sequence[Any], texts: Sequence[Any]
 ) -> list[Source] | None:
-    """Return where texts come from behind an operator that moves them; of several all, one behind the other."""
+    """Return the source of texts after an operator that moves them; for several inputs their concatenated sources."""
     sources = [source_of_texts(text) for text in texts]
     if any(source is None for source in sources) or not any(isinstance(text, Strings) for text in texts):
         return None
@@ -214,7 +214,7 @@ def moved_source(
 
 
 def source_of_texts(value: Any) -> Source | None:
-    """Return where texts come from; what is known comes from itself."""
+    """Return the source of texts; known texts are their own source."""
     if isinstance(value, Strings):
         return value.source
     array = constant_value(value)
@@ -224,5 +224,5 @@ def source_of_texts(value: Any) -> Source | None:
 
 
 def positions(source: Source, shape: Any) -> Any:
-    """Return which element of their source strings of a shape are."""
+    """Return the positions in their source of strings of a shape."""
     return arange(product(source.shape)).reshape(shape) if source.at is None else source.at

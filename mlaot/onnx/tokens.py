@@ -1,4 +1,4 @@
-"""The inputs of a file that callers have texts for, as exporters of encoders call them."""
+"""The inputs of a file for which callers pass texts, by the names that exporters of encoders use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 
 
 def read_by(tokens: Tokens, rows: Any) -> dict[str, Any]:
-    """Return what rows of tokens are to each of the inputs."""
+    """Return for each of the inputs the function of rows of tokens that computes it."""
     return {IDS: tokens.ids(rows), MASK: tokens.mask(rows), TYPES: tokens.types(rows)}
 
 
 def check_tokens(graph: onnx.GraphProto, inputs: Iterable[str], tokens: Tokens) -> None:
-    """Refuse a file that takes no tokens, or fewer different ones."""
+    """Raise ``MlaotError`` for a file that takes no tokens, or fewer different ones."""
     names = list(inputs)
     if IDS not in names or TEXTS in names:
         raise MlaotError(f"a tokenizer is for files with an input {IDS!r}, and none {TEXTS!r}, got {', '.join(names)}")
@@ -36,7 +36,7 @@ def check_tokens(graph: onnx.GraphProto, inputs: Iterable[str], tokens: Tokens) 
 
 
 def text_type(types: Mapping[str, Type]) -> Type:
-    """Return the type of rows of tokens: that of the input of these."""
+    """Return the type of rows of tokens, which is that of their input."""
     found = types[IDS]
     if found.rank != 2 or any(isinstance(extent, int) for extent in found.shape) or found.shape[0] == found.shape[1]:
         raise MlaotError(

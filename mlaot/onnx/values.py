@@ -7,7 +7,7 @@
   ``ml_dtypes``.
 * ``list``: a sequence. ``None``: an input that is left out, or an optional without a value.
 * ``Entries``: a map among the inputs.
-* ``Strings``, ``Maps``: labels that are chosen when the model runs, and maps of labels to numbers.
+* ``Strings``, ``Maps``: labels that are selected when the model runs, and maps of labels to numbers.
 * ``MadeStrings``: strings that are made of such labels or of numbers, which a model gives and cannot look at.
 """
 
@@ -34,11 +34,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Unsupported(MlaotError):
-    """A model that is right, but of a kind that cannot be compiled: what, and the way out."""
+    """A valid model of a kind that cannot be compiled. The message says what, and what to do."""
 
 
 class Refined(Exception):
-    """Import a file again: it fits only if dims are something more definite, ``meant``, or with further ``texts``."""
+    """Request a new import of a file, with the dims ``meant``, or with further ``texts``."""
 
     def __init__(self, message: str, meant: dict[str, Dim], texts: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -48,21 +48,21 @@ class Refined(Exception):
 
 
 class Computed(Unsupported):
-    """A node that could be compiled if something that is computed when the model runs were known."""
+    """A node that could be compiled if a computed value were known."""
 
 
 MOST_STEPS = 256  # that make one column, each counted as often as it is taken
 
 
 def limited(step: TextStep) -> TextStep:
-    """Return a step unless it is made of too many others."""
+    """Return a step, unless it is composed of too many others."""
     if step.size > MOST_STEPS:
         raise Unsupported("strings are made in too many steps, one after the other")
     return step
 
 
 class Coded:
-    """A traced array of a dtype that mlaot has not: its numbers as codes, one byte each (see ``codes.py``)."""
+    """A traced array of a dtype that mlaot lacks: its numbers as codes of one byte each (see ``codes.py``)."""
 
     def __init__(self, codes: Any, elem_type: int) -> None:
         self.codes = codes
@@ -88,9 +88,9 @@ class Coded:
 
 @dataclass(frozen=True)
 class Source:
-    """The strings that others were chosen from: an input of callers by its name, or what a step makes; their shape.
+    """The source of selected strings, an input by its name or the result of a step, and its shape.
 
-    ``at``: which element of them, in order, each is; None: they are these, in their order.
+    ``at`` has the index in the source of each string, or None if they are the source itself.
     """
 
     of: TextStep | str
@@ -100,10 +100,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Strings:
-    """Texts that are chosen when the model runs: ``index``, traced, says which of ``table`` each is.
+    """Texts that are selected when the model runs: the traced ``index`` is the index of each in ``table``.
 
-    ``is_open``: a text may be none of these, as callers may pass it: then it has a place of its own behind the last.
-    ``source``: where they come from, if that is one column.
+    With ``is_open`` callers may pass other texts, which have an index after the last one. ``source`` is the source of
+    the texts, if that is a single column.
     """
 
     index: Any
@@ -123,7 +123,7 @@ class Strings:
 
 @dataclass(frozen=True)
 class MadeStrings:
-    """Strings that ``step`` makes of columns of an output, ``operands``, when the model has computed these."""
+    """Strings that ``step`` makes from columns of an output, ``operands``, after the model has computed these."""
 
     step: TextStep
     operands: tuple[Any, ...]
@@ -137,7 +137,7 @@ class MadeStrings:
 
 @dataclass(frozen=True)
 class Entries:
-    """A map that callers pass: its keys, labels or integers, and its values, both along one axis."""
+    """A map that callers pass: its keys, which are labels or integers, and its values, both along one axis."""
 
     keys: Any
     values: Any
@@ -161,7 +161,7 @@ class Maps:
 
 
 def constant_value(value: Any) -> Array | None:
-    """Return the numbers (or strings) of a value that is known while importing."""
+    """Return the numbers or strings of a value that is known while importing."""
     if isinstance(value, Parameter):
         return value.array
     return value if isinstance(value, np.ndarray) else None
@@ -196,7 +196,7 @@ def integers(value: Any, what: str) -> list[Any]:
 
 
 def lift(value: Any) -> Any:
-    """Make a traced array of integers of which some are expressions of named dims; keep anything else."""
+    """Convert integers with expressions of named dims to a traced array; return anything else unchanged."""
     if not is_symbolic(value):
         return value
     nodes = [as_traced(np.int64(e) if isinstance(e, int) else e) for e in value.ravel()]
@@ -204,14 +204,14 @@ def lift(value: Any) -> Any:
 
 
 def as_traced(value: Any) -> Any:
-    """Make a traced array of a number, an array or an expression of named dims."""
+    """Convert a number, an array or an expression of named dims to a traced array."""
     return Tensor(as_node(value))
 
 
 def extents(value: Any) -> Array | None:
-    """Return the integers, some of them expressions of named dims, that a small array has, if it has none but these.
+    """Return the elements of a small array as integers and expressions of named dims, if all are such.
 
-    Also where a file computes them in floats, as in ``floor(height * 0.5)``.
+    This includes expressions that a file computes in floats, as in ``floor(height * 0.5)``.
     """
     if is_symbolic(value):
         return np.asarray(value)
@@ -222,7 +222,7 @@ def extents(value: Any) -> Array | None:
 
 
 def _fractions(node: Node) -> Array | None:
-    """Return what a small array is as sums of named dims whose factors are fractions, if it is that."""
+    """Return the elements of a small array as sums of named dims with fractions as factors, if they are such."""
     if node.op.name == "size":
         return np.array(node.attrs["dim"], object)
     if node.op.name == "const":
@@ -258,7 +258,7 @@ _whole = np.frompyfunc(_floor, 1, 1)
 
 
 def _truncated(values: Any, dtype: DType) -> Any:
-    """Cast towards zero, which is down where nothing is below it."""
+    """Cast towards zero, which rounds down as nothing is below zero."""
     if dtype.kind == "f":
         return values
     if dtype.kind not in "iu" or not all(nonnegative(value) for value in np.ravel(values)):
@@ -290,12 +290,12 @@ def shape_vector(values: list[Any]) -> Array:
 
 
 def extent_value(extent: Dim) -> Any:
-    """Return an extent as a number to compute with."""
+    """Return an extent as a number for computation."""
     return lift(shape_vector([extent]))[0]
 
 
 def concrete(value: Any) -> Any:
-    """Return a known array whose elements turned out to be numbers, as int64; anything else as it is."""
+    """Return a known array with only numbers as int64; return anything else unchanged."""
     if isinstance(value, np.generic | int | float | bool):
         value = np.asarray(value)
     if isinstance(value, Expr):
@@ -308,7 +308,7 @@ def concrete(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """Return NumPy's letter for the kind of an array's dtype; that of bfloat16, which NumPy does not know, is "f"."""
+    """Return NumPy's letter for the kind of an array's dtype, which is "f" for bfloat16."""
     name = str(value.dtype)
     return "f" if name in ("bf16", "bfloat16") else "V" if name.startswith("float8") else np.dtype(value.dtype).kind
 
@@ -339,7 +339,7 @@ def along(values: Any, axis: int, rank: int) -> Any:
 
 
 def limits(dtype: Any) -> tuple[Any, Any]:
-    """Return the least and the largest value of a dtype."""
+    """Return the smallest and the largest value of a dtype."""
     kind = np.dtype(dtype).kind
     if kind in "fb":
         return (-np.inf, np.inf) if kind == "f" else (False, True)

@@ -1,4 +1,4 @@
-"""Every op, defined once: type rule, NumPy reference, VJP, batching rule, C. ``OPS`` holds them by name."""
+"""All ops. Each is defined once: type rule, NumPy reference, VJP, batching rule, C. ``OPS`` holds them by name."""
 
 from mlaot.ops import (
     barrier,

@@ -10,15 +10,15 @@
     window(x, axes=(1,), ..)         ab           abc       b
     gather(x, indices, lead=1)       abc, ad      adc       b
 
-An axis of an argument whose label the result has as well is *kept*: what is computed along it depends on the same
-element of the argument alone. A label that only arguments have is *summed*, one that only the result has is *new*.
-Labels in ``whole`` are neither: the op cuts, counts, sorts or scans along them. These are the indexing maps of MLIR's
+An axis of an argument whose label the result also has is *kept*: an element of the result depends only on the same
+element along this axis. A label that only arguments have is *summed*, and one that only the result has is *new*. Labels
+in ``whole`` are none of these: the op cuts, counts, sorts or scans along them. These are the indexing maps of MLIR's
 linalg, with a name for what they cannot express.
 
-A pass that needs an op in another layout names the axes of its arguments by the same labels in another order, with new
-labels among them (a batch, the lanes of a block) or without some (axes of one element). It gets the op's ``Form``: its
-attributes there, the layouts of its arguments, and that of its result; ``relayout.py`` applies it. So an op says once
-how axes go through it, and batching, layouts and views follow.
+A pass that needs an op in another layout names the axes of its arguments by the same labels in another order. There may
+be new labels among them (a batch, the lanes of a block), and some may be missing (axes of one element). It gets the
+op's ``Form``: its attributes in that layout, the layouts of its arguments, and that of its result. ``relayout.py``
+applies the form. So an op defines once how axes pass through it, and batching, layouts and views follow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ranks(node: Node) -> list[int]:
 
 
 def insert_labels(labels: Labels, own: Sequence[Label], into: Sequence[Label]) -> Labels:
-    """Insert the further ``labels`` of a layout, each in front of the label of ``own`` that follows it there."""
+    """Insert the further ``labels`` of a layout, each before the label of ``own`` that follows it in the layout."""
     result = list(into)
     for i, label in enumerate(labels):
         if label not in own:
@@ -76,7 +76,7 @@ SAME = Axes(_elementwise_of, _elementwise_form)  # of a view
 
 
 def along(name: str, *, removed: bool = False) -> Axes:
-    """Make the axes of an op along the axis that attribute ``name`` gives, ``removed`` from the result or not."""
+    """Return the axes of an op along the axis that attribute ``name`` gives; ``removed`` if the result lacks it."""
 
     def of(node: Node) -> AxisMap:
         axis = node.attrs[name]
@@ -108,7 +108,7 @@ REDUCTION = Axes(_reduction_of, _reduction_form, reduces=True)
 
 
 def each_axis(**neutral: int | None) -> Axes:
-    """Make the axes of an op whose attributes have a number per axis; ``neutral`` ones keep it (None: extent)."""
+    """Return the axes of an op whose attributes have a number per axis; ``neutral`` numbers keep it (None: extent)."""
 
     def of(node: Node) -> AxisMap:
         x = node.arg(0).type
@@ -141,7 +141,7 @@ def _transpose_of(node: Node) -> AxisMap:
 
 
 def _transpose_form(use: Use) -> Form:
-    """Order its own axes by its result, on the places that they have; others stay where they are."""
+    """Order the op's own axes by its result, in the places that they have; other axes remain in place."""
     (layout,) = use.layouts
     order = iter(label for label in use.map.result if label in layout)
     result = use.wanted or tuple(next(order) if label in use.map.result else label for label in layout)
@@ -170,7 +170,8 @@ BROADCAST = Axes(_broadcast_of, _broadcast_form)
 def regroup(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]] | None:
     """Divide the axes of a reshape into the smallest groups of both shapes that hold the same elements.
 
-    Axes of one element are in no group. None where the shapes hold no elements, or extents cannot be compared.
+    Axes of one element are in no group. The result is None if the shapes hold no elements, or extents cannot be
+    compared.
     """
     groups: list[tuple[list[int], list[int]]] = []
     left = [i for i, d in enumerate(source) if d != 1]
@@ -197,14 +198,14 @@ def _estimate(value: Dim) -> int:
 
 
 def _groups(node: Node) -> list[tuple[list[int], list[int]]]:
-    """Divide the axes of a reshape into groups; all of them are one group where that is not known."""
+    """Divide the axes of a reshape into groups. If that is unknown, all axes are one group."""
     source, target = node.arg(0).type.shape, node.type.shape
     groups = regroup(source, target)
     return [(list(range(len(source))), list(range(len(target))))] if groups is None else groups
 
 
 def _reshape_of(node: Node) -> AxisMap:
-    """Keep groups of one axis and one, but none of axes that are merged or split."""
+    """Keep axes that are not merged or split."""
     rank = node.arg(0).type.rank
     result: list[Label] = [rank + i for i in range(node.type.rank)]
     whole: set[Label] = set()
@@ -217,7 +218,7 @@ def _reshape_of(node: Node) -> AxisMap:
 
 
 def _reshape_form(use: Use) -> Form | None:
-    """Keep groups together and in their order; axes that are kept or new stay between them."""
+    """Keep groups together and in order, with kept and new axes between them."""
     (layout,), own, result, whole = use.layouts, use.map.args[0], use.map.result, use.map.whole
     units = {label for label in own if label not in result and label not in whole}
     merged: dict[Label, tuple[list[int], list[int]]] = {
@@ -240,7 +241,7 @@ RESHAPE = Axes(_reshape_of, _reshape_form)
 
 
 def _units_between(order: Sequence[Label], result: Labels) -> Labels:
-    """Add to ``order`` the axes of one element of the result, each in front of what follows it there."""
+    """Add to ``order`` the result's axes of one element, each before the axis that follows it in the result."""
     full = list(order)
     for i in reversed(range(len(result))):
         if result[i] not in full:
@@ -339,7 +340,7 @@ def _take_of(node: Node) -> AxisMap:
 
 
 def _leading_form(use: Use) -> Form | None:
-    """Put ``lead`` axes in front of a flat part that stays as it is."""
+    """Put ``lead`` axes before a flat part that is unchanged."""
     (layout,), own = use.layouts, use.map.args[0]
     lead = use.node.attrs.get("lead", 0)
     outer = without(layout, own[lead:])
@@ -360,7 +361,7 @@ def _gather_of(node: Node) -> AxisMap:
 
 
 def _gather_form(use: Use) -> Form | None:
-    """Keep the axes in front of the one that is read on x and indices alike; further axes of indices follow."""
+    """Keep the axes before the read axis on both x and indices; further axes of indices follow."""
     (x, indices), axis = use.layouts, use.node.attrs["lead"]
     if axis not in x:
         return None
@@ -384,7 +385,7 @@ def _scatter_of(node: Node) -> AxisMap:
 
 
 def _scatter_form(use: Use) -> Form | None:
-    """Put in front of all three arguments every further axis that one of them has."""
+    """Put every further axis of one of the three arguments before the axes of all of them."""
     lead, own = use.node.attrs["lead"], use.map.args
     inner = [labels[lead:] for labels in own]
     outer = tuple(dict.fromkeys(label for layout in use.layouts for label in without(layout, (*inner[0], *inner[1]))))
@@ -405,7 +406,7 @@ def parse_spec(spec: str) -> tuple[str, str, str]:
 
 
 def contraction(*inside: str) -> Axes:
-    """Make the axes of a product by the labels of ``spec``; ``inside`` labels last axes of its first operand."""
+    """Return the axes of a product by the labels of ``spec``; ``inside`` labels last axes of its first operand."""
 
     def of(node: Node) -> AxisMap:
         first, second, out = parse_spec(node.attrs["spec"])
@@ -463,10 +464,10 @@ grouped_gather = Axes(_grouped_gather_of, lambda use: None)  # as late
 
 
 def last_axes(last: int, results: Callable[[Node], int], *, first: int = 0, front: int = 0) -> Axes:
-    """Make the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
+    """Return the axes of an op that maps the ``last`` axes of its argument to ``results`` last axes, row by row.
 
-    The argument's ``first`` axes go into the result, too, which has ``front`` of its new axes in front. Further
-    arguments stay as they are.
+    The argument's ``first`` axes are mapped too. Of the new axes of the result, ``front`` come first. Further arguments
+    are unchanged.
     """
 
     def of(node: Node) -> AxisMap:

@@ -1,4 +1,4 @@
-"""The identity that no gradient passes."""
+"""The identity with a gradient of zero."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ Array = np.ndarray[Any, Any]
 
 
 def no_gradient(ct: Node, out: Node, *args: Node, **_: Any) -> tuple[None, ...]:
-    """Return no cotangents: the VJP of an op that is flat where it is smooth, or whose result is not real."""
+    """Return no cotangents: the VJP of an op whose derivative is zero where it exists, or whose result is not real."""
     return (None,) * len(args)
 
 
 def conditions(graph: Graph) -> list[Dim]:
-    """List the extents and bounds that must not be negative in a call and that are not so for certain."""
+    """List the extents and bounds that a call must check not to be negative."""
     extents: dict[Dim, None] = {}
     for node in graph.nodes():
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
@@ -44,12 +44,12 @@ def conditions(graph: Graph) -> list[Dim]:
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the NumPy dtype in which numbers of ``dtype`` are added and multiplied up."""
+    """Return the NumPy dtype in which sums and products of numbers of ``dtype`` are accumulated."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def same_type(*types: Type, **_: Any) -> Type:
-    """Check that all arguments have one dtype and shape; the result has the same."""
+    """Check that all arguments have one dtype and shape, and return this type."""
     first = types[0]
     for other in types[1:]:
         if other is not first and other != first:
@@ -105,7 +105,10 @@ def sum_type(x: Type, axes: tuple[int, ...]) -> Type:
 
 
 def accumulate(ufunc: np.ufunc) -> Callable[..., Array]:
-    """Make the reference of a reduction. No axes leave the value as it is: NumPy's sum would add 0 to -0."""
+    """Return the reference of a reduction.
+
+    Without axes it returns the value itself, while NumPy's sum would add 0 to -0.
+    """
 
     def reference(x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(ufunc.reduce(x, axes, accumulator(x.dtype))).astype(x.dtype) if axes else x
@@ -135,24 +138,24 @@ def lift(node: Node, dim: Dim) -> Node:
 
 
 def full_like(node: Node, value: float) -> Node:
-    """Fill a value of ``node``'s type with ``value``."""
+    """Return ``value`` in the type of ``node``."""
     return fill(node, value, node.type)
 
 
 def fill(like: Node, value: float, type_: Type) -> Node:
-    """Fill a value of ``type_`` with ``value``, in the graph of ``like``."""
+    """Return ``value`` in the type ``type_``, in the graph of ``like``."""
     constant = like.graph.constant(value, type_.dtype)
     return broadcast(constant, shape=type_.shape, axes=()) if type_.shape else constant
 
 
 @cache
 def scalar_type(dtype: DType) -> Type:
-    """Return the rank-0 type of a dtype as one object: scalar graphs have a hundred thousand of them."""
+    """Return the rank-0 type of a dtype as a shared object, as scalar graphs have a hundred thousand nodes."""
     return Type(dtype, ())
 
 
 class Transforms:
-    """Functions of ``mlaot.transforms``, which sets them here, for ops with subgraphs or composed of other ops."""
+    """Functions that ``mlaot.transforms`` registers here, for ops with subgraphs or composed of other ops."""
 
     batch_into: Callable[[Graph, Graph, Sequence[tuple[Node, bool]], Dim], list[tuple[Node, bool]]]
     pullback: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node | None]]

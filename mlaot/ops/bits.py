@@ -1,4 +1,4 @@
-"""Bit operations on integers, logic on bools, and the bits of a number taken for another dtype."""
+"""Bit operations on integers, logic on bools, and reinterpretation of bits as another dtype."""
 
 from __future__ import annotations
 

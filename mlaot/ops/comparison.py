@@ -1,6 +1,6 @@
-"""Comparisons, questions about floats, and the choice between two values.
+"""Comparisons, predicates of floats, and selection between two values.
 
-Truth values are 0 and 1 in C, and masks (0 or -1 in each lane) in vectors: what comparisons of vectors give.
+Truth values are 0 and 1 in C. In vectors they are masks, 0 or -1 in each lane, as comparisons of vectors return.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "
 def _comparison(
     name: str, reference: np.ufunc, symbol: str, kinds: str = NUMBERS, commutative: bool = False, doc: str = ""
 ) -> Op:
-    """Make the op ``a symbol b``; it is false where either is nan, but for ``not_equal``."""
+    """Return the op ``a symbol b``. Except for ``not_equal``, it is false where either is nan."""
 
     def c(args: Sequence[Expr]) -> Expr:
         assert args[0].type.dtype not in HALVES, f"bug in mlaot: {args[0].type} is compared as f32"
@@ -36,7 +36,7 @@ def _comparison(
 
 
 def _question(name: str, doc: str, reference: np.ufunc, c: C) -> Op:
-    """Make an op that tells a property of a float."""
+    """Return an op that is a predicate of a float."""
     return Op(name, one_type(name, FLOATS, boolean), reference, no_gradient, ELEMENTWISE, c, doc=doc)
 
 

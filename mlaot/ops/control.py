@@ -4,10 +4,10 @@
     while(*consts, *carries; condition, body)      condition(consts, carries) -> bool, body(consts, carries) -> carries
     cond(pred, *operands; then, otherwise)      then(operands) -> results
 
-Each returns a tuple, read by ``result``. A ``scan`` that may be differentiated hands out the incoming value of each
-carry as a further y (``save_carries``): the backward pass is a scan the other way that starts each round from these. A
-batching rule of these ops returns the list of its results, each with the flag whether it is batched, in place of one
-node.
+Each returns a tuple, which ``result`` reads. A ``scan`` that may be differentiated returns the incoming value of each
+carry as a further y (``save_carries``). The backward pass is a scan in the other direction, which starts each round
+from these values. A batching rule of these ops returns the list of results, each with a flag that says whether it is
+batched, in place of one node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Cotangents = tuple[Node | None, ...]
 
 
 def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
-    """Return the inputs of subgraphs that are argument ``i`` of a control flow node in every round."""
+    """Return the inputs of subgraphs that are argument ``i`` of a control-flow node in every round."""
     if node.op is cond and i > 0:
         bodies, i = [node.attrs["then"], node.attrs["otherwise"]], i - 1
     elif node.op is while_ and i < node.attrs["consts"]:
@@ -47,7 +47,7 @@ def constants_of(node: Node, i: int) -> list[tuple[Graph, Node]]:
 
 
 def uses(graph: Graph, value: Node) -> list[tuple[Node, int]]:
-    """List every node that reads a value, and as which argument (-1: as a root), also in control flow."""
+    """List every node that reads a value, also in subgraphs, with the argument's number (-1 for a root)."""
     readers: list[tuple[Node, int]] = []
     value = value.find()
     for node in dict.fromkeys(graph.users().get(value, ())):
@@ -75,7 +75,7 @@ def _result_type(t: Any, index: int) -> Type:
 
 
 def _vjp_result(ct: Node, out: Node, t: Node, index: int) -> tuple[Cotangents]:
-    """Pass the cotangent on to that result; the others get none."""
+    """Pass the cotangent to this result; the others get none."""
     return (tuple(ct if i == index else None for i in range(len(_items(t)))),)
 
 
@@ -94,7 +94,7 @@ result: Op = Op(
 
 
 def _check(op: str, what: str, expected: Sequence[Type], got: Sequence[Type], giver: str) -> None:
-    """Compare the types that the operands have with those of a subgraph."""
+    """Check the types of the operands against those of a subgraph."""
     if len(expected) != len(got):
         many = "carries" if what == "carry" else f"{what}s"
         raise MlaotError(f"{op}: expected {len(expected)} {many}, but {giver} {len(got)}")
@@ -149,7 +149,7 @@ def _scan_reference(
 
 
 def saved_carries(body: Subgraph, consts: int, carries: int) -> list[int | None]:
-    """Return for each carry which result of ``body`` is its incoming value; None where none is."""
+    """Return for each carry the result of ``body`` that is its incoming value, or None."""
     outputs = [node.find() for node in body.graph.outputs.values()]
     inputs = list(body.graph.inputs.values())[consts : consts + carries]
     return [outputs.index(c, carries) if c in outputs[carries:] else None for c in inputs]
@@ -168,10 +168,11 @@ def save_carries(body: Subgraph, consts: int, carries: int) -> Subgraph:
 def _vjp_scan(
     ct: Cotangents, out: Node, *args: Node, body: Subgraph, consts: int, carries: int, length: Dim, reverse: bool
 ) -> tuple[Node | None, ...]:
-    """Scan the other way, and compute each round again from the saved carries.
+    """Scan in the other direction, and recompute each round from the saved carries.
 
-    Its consts are those of ``out``. Its carries are the cotangents of the carries and the sums of those of the consts;
-    its xs the saved carries, the xs, and the cotangents of the ys; its ys the cotangents of the xs.
+    The consts of this scan are those of ``out``. Its carries are the cotangents of the carries and the sums of the
+    cotangents of the consts. Its xs are the saved carries, the xs, and the cotangents of the ys. Its ys are the
+    cotangents of the xs.
     """
     keeping = save_carries(body, consts, carries)
     attrs = {"consts": consts, "carries": carries, "length": length, "reverse": reverse}
@@ -230,7 +231,10 @@ def _backward_body(
 
 
 def _sum_type(t: Type) -> Type:
-    """Sum half precision up in single precision: the sum of many rounds would stop growing."""
+    """Return the dtype of a sum over rounds.
+
+    It is single precision for half precision, in which the sum would stop growing.
+    """
     return Type(f32, t.shape) if t.dtype in (f16, bf16) else t
 
 
@@ -331,8 +335,9 @@ def _until_all_are_done(
 ) -> list[Value]:
     """Loop until every example is done; examples that are done keep their carries.
 
-    Its carries are those of ``body``, then a flag for each example that is not done, then the last values of carries
-    that all examples share, kept for each example when it is done. Shared carries go on for the examples not yet done.
+    Its carries are those of ``body``, then a flag for each example that is not done, then for each example the last
+    values of carries that all examples share, from when it was done. The shared carries continue for the other
+    examples.
     """
     n, graph = len(batched), operands[0].graph
     shared = [i for i, b in enumerate(batched) if not b]
@@ -388,7 +393,7 @@ def _cond_reference(pred: Array, *arrays: Array, then: Function, otherwise: Func
 def _vjp_cond(
     ct: Cotangents, out: Node, pred: Node, *operands: Node, then: Subgraph, otherwise: Subgraph
 ) -> tuple[Node | None, ...]:
-    """Differentiate both branches; the condition chooses one of them again."""
+    """Differentiate both branches; the condition selects one of them again."""
     active = [i for i, c in enumerate(ct) if c is not None]
     first, second = (_pull_back_branch(branch, active) for branch in (then, otherwise))
     live = [i for i, both in enumerate(zip(first[1], second[1], strict=True)) if any(c is not None for c in both)]
@@ -414,7 +419,7 @@ def _pull_back_branch(branch: Subgraph, active: list[int]) -> tuple[Graph, list[
 
 
 def _batch_cond(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> list[Value]:
-    """Keep a cond whose condition all examples share; else compute both branches and select."""
+    """Keep a cond if all examples share its condition, and else compute both branches and select."""
     branches = (node.attrs["then"], node.attrs["otherwise"])
     if batched[0]:
         operands = map(mark_unchecked, args[1:])  # both branches read theirs, the one that is not chosen too
@@ -442,9 +447,9 @@ cond: Op = Op(
 
 
 def _batch_body(body: Subgraph, flags: Sequence[bool], want: Sequence[bool], dim: Dim) -> tuple[Subgraph, list[bool]]:
-    """Batch the inputs of ``body`` where ``flags`` say so; return it, and which of its results are batched.
+    """Batch the inputs of ``body`` that ``flags`` names; return the batched body, and flags of its batched results.
 
-    The first results are batched wherever ``want`` says so.
+    The first results are also batched if ``want`` says so.
     """
     graph = Graph(body.graph.name)
     inputs = [

@@ -1,9 +1,8 @@
 """Conversion between dtypes: the reference of ``cast``.
 
-A float becomes an integer without its fraction; beyond the range it becomes the nearest integer there is, and nan
-becomes 0. An integer becomes a shorter one by its low bits. Numbers become bool by ``x != 0`` (nan is not 0), and bools
-the numbers 0 and 1. What a float cannot hold is rounded to the nearest, halves to even; for bfloat16 it is rounded to
-f32 first.
+A float is truncated to an integer. Beyond the range it becomes the nearest integer of the dtype, and nan becomes 0. A
+shorter integer keeps the low bits. Numbers become bool by ``x != 0`` (nan is not 0), and bools become 0 and 1. A number
+that a float dtype cannot hold is rounded to the nearest, ties to even; for bfloat16 it is rounded to f32 first.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     count(x, dim, most)               x, from which a dim of the graph gets its value
     counted(x, *operands; body)       body(operands) -> results, computed when the dim is known
 
-``counted`` is what lowering makes of all that waits for a count: no other graph has one.
+Only lowering makes ``counted``, of all nodes that depend on a count.
 """
 
 from __future__ import annotations

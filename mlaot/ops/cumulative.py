@@ -1,7 +1,7 @@
 """Scans along an axis: running sums and products, and the linear recurrence that their gradients are made of.
 
-``reverse`` runs from the last element to the first; ``exclusive`` leaves each element's own value out, so that the
-first result is that of no elements.
+With ``reverse`` the scan runs from the last element to the first. With ``exclusive`` each result leaves out the element
+itself, so that the first result is that of no elements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _scan_type(x: Type, axis: int, reverse: bool = False, exclusive: bool = Fals
 
 
 def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
-    """Make the reference: ``ufunc`` accumulated; ``first`` is the result of no elements."""
+    """Return the reference, which accumulates ``ufunc``; ``first`` is the result of no elements."""
 
     def reference(x: Array, axis: int, reverse: bool = False, exclusive: bool = False) -> Array:
         leading = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
@@ -43,7 +43,7 @@ def _scan(ufunc: np.ufunc, first: int) -> Callable[..., Array]:
 
 
 def _shift(x: Node, axis: int, reverse: bool) -> Node:
-    """Shift by one: element i is the one that a scan meets before i, and 0 before the first."""
+    """Shift by one: element i of the result is the one before i in the scan, and 0 for the first."""
     low, high = ([int(i == axis and r) for i in range(x.type.rank)] for r in (not reverse, reverse))
     zero = x.graph.constant(0, x.type.dtype)
     longer = pad(x, zero, low=tuple(low), high=tuple(high), interior=(0,) * x.type.rank)
@@ -58,7 +58,7 @@ def _vjp_cumsum(ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, 
 def _vjp_cumprod(
     ct: Node, out: Node, x: Node, axis: int, reverse: bool = False, exclusive: bool = False
 ) -> tuple[Node]:
-    """Multiply the product before i by ``s_i = ct_i + x_{i+1} s_{i+1}``: no division, so zeros do no harm."""
+    """Multiply the product before i by ``s_i = ct_i + x_{i+1} s_{i+1}``, without division by elements."""
     before = cumprod(x, axis=axis, reverse=reverse, exclusive=True)
     terms = _shift(ct, axis, not reverse) if exclusive else ct
     after = linear_recurrence(_shift(x, axis, not reverse), terms, axis=axis, reverse=not reverse)

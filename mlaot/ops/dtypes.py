@@ -1,4 +1,4 @@
-"""Type rules that state which dtypes an op takes."""
+"""Type rules with the dtypes that an op accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ WORDS = {FLOATS: "floating-point numbers", INTEGERS: "integers", NUMBERS: "numbe
 
 
 def one_type(name: str, kinds: str, result: DType | None = None) -> Callable[..., Type]:
-    """Make a type rule: arguments of one shape and one dtype of ``kinds``, and the dtype ``result`` or theirs."""
+    """Return a type rule for arguments of one shape and one dtype of ``kinds``.
+
+    The dtype of the result is ``result``, or that of the arguments.
+    """
 
     def rule(*types: Type, **_: Any) -> Type:
         type_ = same_type(*types)

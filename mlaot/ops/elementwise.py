@@ -1,6 +1,6 @@
-"""Elementwise ops: arguments of one type, the result of the same type. ``max``-like ops pass nan on, as NumPy does.
+"""Elementwise ops: the arguments and the result have one type. Ops such as ``maximum`` pass nan on, as NumPy does.
 
-Integers follow the rules of ``mlaot/ops/integers.py``; where floats have an operator in C, they have a function.
+Integers follow the rules of ``mlaot/ops/integers.py``. In C they use functions where floats use operators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VJP = Callable[..., tuple[Node | None, ...]]
 
 
 def function(name: str) -> C:
-    """Return ``name(a, b)``; more arguments nest to the left."""
+    """Return the C call ``name(a, b)``; calls for more arguments nest to the left."""
 
     def expression(args: Sequence[Expr]) -> Expr:
         return call(name, *args)
@@ -36,9 +36,9 @@ def function(name: str) -> C:
 
 
 def _extreme(name: str, bounded: str) -> C:
-    """Return ``name(a, b)``, which looks for nan.
+    """Return the C call ``name(a, b)``, which checks for nan, or ``bounded(b, a)`` for a constant b.
 
-    ``bounded(b, a)`` where b is a number: that is ``a`` where a is nan.
+    The latter is ``a`` if a is nan.
     """
 
     def expression(args: Sequence[Expr]) -> Expr:
@@ -51,7 +51,7 @@ def _extreme(name: str, bounded: str) -> C:
 
 
 def elementwise(name: str, reference: Callable[..., Array], vjp: VJP, c: C, kinds: str = FLOATS, **more: Any) -> Op:
-    """Make an op on the dtypes of ``kinds``."""
+    """Return an op on the dtypes of ``kinds``."""
     return Op(name, one_type(name, kinds), reference, vjp, ELEMENTWISE, c, **more)
 
 
@@ -63,9 +63,10 @@ def _power_type(x: Type, exponent: float) -> Type:
 
 
 def _power(args: Sequence[Expr], exponent: float) -> Expr:
-    """Small integers as products, of the reciprocal where negative; halves as roots, times x; else the power function.
+    """Return a power in C: products for small integers, roots for halves, and else the power function.
 
-    A root's reciprocal is divided by x, as x times its root may overflow before. The root of -0 and -inf is positive.
+    Negative integers are products of the reciprocal. Halves above 1 are the root times x. For exponent -1.5 the root's
+    reciprocal is divided by x, as x times its root may overflow. The root of -0 and -inf is positive.
     """
     (x,) = args
     one = const(1, x.type)
@@ -92,7 +93,7 @@ def _root(x: Expr) -> Expr:
 
 
 def _vjp_max(ct: Node, out: Node, *args: Node) -> tuple[Node, ...]:
-    """Pass the cotangent to the argument chosen; equal ones share it evenly, as in PyTorch and JAX."""
+    """Pass the cotangent to the selected argument; equal ones share it evenly, as in PyTorch and JAX."""
     masks = [is_equal(a, out) for a in args]
     share = div(ct, add(*masks))
     return tuple(mul(share, m) for m in masks)
@@ -107,7 +108,7 @@ def _sum(*args: Array) -> Array:
 
 
 def float_power(x: Array, y: Array) -> Array:
-    """Compute C's ``pow``. For y = 0.5 NumPy may take the root, which differs for -inf and -0."""
+    """Compute C's ``pow``. For y = 0.5 NumPy may compute the square root, which differs for -inf and -0."""
     base = np.where((y == 0.5) & ((x == 0) | np.isinf(x)), np.abs(x), x)
     return np.asarray(np.power(base, y))
 
@@ -127,7 +128,7 @@ def _vjp_power(ct: Node, out: Node, x: Node, exponent: float) -> tuple[Node | No
 
 
 def _cast_c(args: Sequence[Expr], dtype: DType) -> Expr:
-    """Convert in C; in lanes, a truth value is a mask as wide as they are."""
+    """Return a conversion in C. In lanes, a truth value is a mask of the lanes' width."""
     (x,) = args
     in_lanes = dtype.name == "bool" and x.type.lanes != 1
     return converted(x, mask_of(x.type).dtype if in_lanes else dtype.name)

@@ -1,4 +1,4 @@
-"""A product with weights of 8 or 4 bits, of numbers that are rounded in the same groups."""
+"""A product with weights of 8 or 4 bits in groups, and with numbers that are rounded in the same groups."""
 
 from __future__ import annotations
 

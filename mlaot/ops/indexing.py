@@ -2,13 +2,13 @@
 
     x [lead.., n, rest..]    indices [lead.., m..]    updates and results [lead.., m.., rest..]
 
-The ``lead`` leading axes of x and of its indices are the same. A negative index counts from the end. One that is out of
-range then is clamped by gather and dropped by scatter; gather from an axis without elements gives zeros. This is what
-happens to indices that a model computes, and it is the meaning of the ops: references, nests and VJPs agree on it.
+The ``lead`` leading axes of x and of its indices are the same. A negative index counts from the end. If the index is
+then out of range, gather clamps it and scatter drops it; gather from an axis without elements gives zeros. This applies
+to indices that a model computes, and defines the ops: references, nests and VJPs follow it.
 
-A caller of the module never sees it: out of range, integers of theirs are refused. Their ranges are found by
-``passes/algebra/index_ranges.py``, from ``index=`` of the ops that read them, and from the op ``index``. That one
-computes and checks nothing; the pass removes it.
+Integers that a caller of the module passes raise an error if they are out of range. ``passes/algebra/index_ranges.py``
+finds the ranges from ``index=`` of the ops that read them, and from the op ``index``. That op computes and checks
+nothing, and the pass removes it.
 
 ``x[i]``, ``np.take`` and so on are composed of these ops in ``mlaot/frontend/numpy/indexing.py``.
 """
@@ -56,7 +56,7 @@ def _gather_type(x: Type, indices: Type, lead: int) -> Type:
 
 
 def _places(indices: Array, n: int) -> Array:
-    """Return indices of NumPy's as int64, counted from the start."""
+    """Return NumPy indices as int64, counted from the start."""
     largest = min(np.iinfo(indices.dtype).max, np.iinfo(np.int64).max)
     places: Array = np.minimum(indices, indices.dtype.type(largest)).astype(np.int64)
     from_start: Array = np.where(places < 0, places + n, places)
@@ -64,7 +64,7 @@ def _places(indices: Array, n: int) -> Array:
 
 
 def _rows(x: Array, lead: int) -> Array:
-    """Make one axis of the leading axes."""
+    """Merge the leading axes into one."""
     return x.reshape((prod(x.shape[:lead]), *x.shape[lead:]))
 
 
@@ -78,7 +78,7 @@ def _gather_reference(x: Array, indices: Array, lead: int) -> Array:
 
 
 def _extent(like: Node, n: Dim) -> Node:
-    """Return ``n`` in every element of an i64 value of the shape of ``like``."""
+    """Return an i64 value of the shape of ``like`` filled with ``n``."""
     if isinstance(n, int):
         return fill(like, n, Type(i64, like.type.shape))
     number = like.graph.add(size, (), {"dim": n, "dtype": i64})
@@ -100,7 +100,7 @@ def _clamp(indices: Node, n: Dim) -> Node:
 
 
 def _valid(indices: Node, n: Dim) -> Node:
-    """Tell of each index whether it is within an axis of ``n`` elements."""
+    """Return a mask of the indices that are within an axis of ``n`` elements."""
     places = _from_start(indices, n)
     return bitwise_and(greater_equal(places, full_like(places, 0)), less(places, _extent(indices, n)))
 
@@ -162,13 +162,13 @@ def _over_updates(mask: Node, updates: Node) -> Node:
 
 
 def _select_cotangents(mask: Node, ct: Node, indices: Node, lead: int) -> Node:
-    """Gather the cotangents of the places that indices name, 0 where ``mask`` is false."""
+    """Gather the cotangents at the indices, or 0 where ``mask`` is false."""
     rows = gather(ct, indices, lead=lead)
     return where(_over_updates(mask, rows), rows, full_like(rows, 0.0))
 
 
 def _winners(x: Node, indices: Node, lead: int) -> Node:
-    """Tell which indices are the last of their place, in row-major order; those out of range never are."""
+    """Return a mask of the indices that are the last of their value, in row-major order; none out of range is."""
     many = indices.type.shape[lead:]
     numbers = indices.graph.add(iota, (), {"shape": (dims_.product(many),), "axis": 0, "dtype": i64})
     shape, axes = indices.type.shape, tuple(range(lead, indices.type.rank))
@@ -187,7 +187,7 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lea
 
 
 def _vjp_scatter(ct: Node, out: Node, x: Node, indices: Node, updates: Node, lead: int, mode: str) -> Cotangents:
-    """Pass the cotangent to what stays: the last of several updates set, or equal extremes, which share it."""
+    """Pass the cotangent to the elements in the result: the last of several updates; equal extremes share it."""
     if mode == "add":
         return ct, None, _select_cotangents(_valid(indices, x.type.shape[lead]), ct, indices, lead)
     if mode == "set":
@@ -217,7 +217,7 @@ def _index_type(x: Type, size: Dim | None, wraps: bool, ignored: int | None) -> 
 
 
 def mark_unchecked(x: Node) -> Node:
-    """Note of integers that they may be out of range, whatever reads them: no range is asked of callers."""
+    """Mark integers that may be out of range, so that callers are not asked for a range whatever reads them."""
     return index(x, size=None, wraps=False, ignored=None) if x.type.dtype.kind in "iu" else x
 
 

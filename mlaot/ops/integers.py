@@ -1,10 +1,10 @@
-"""Integer arithmetic that is never undefined: the NumPy reference of its written rules.
+"""Integer arithmetic that is never undefined: the NumPy reference of its rules.
 
-Results wrap around, as two's complement has it: the largest plus 1 is the smallest, and the smallest has no positive
-counterpart, so that ``-smallest``, ``abs(smallest)`` and ``smallest // -1`` are the smallest itself. ``x // 0``,
-``remainder(x, 0)`` and ``fmod(x, 0)`` are 0. A power with a negative exponent is the reciprocal without its fraction:
-1 for 1, 1 or -1 for -1, else 0. A shift by the width or more, or by a negative count, shifts every bit out: what is
-left is 0, or -1 where a negative number goes right.
+Results wrap around in two's complement: the largest number plus 1 is the smallest. The smallest has no positive
+counterpart, so ``-smallest``, ``abs(smallest)`` and ``smallest // -1`` are the smallest itself. ``x // 0``,
+``remainder(x, 0)`` and ``fmod(x, 0)`` are 0. A power with a negative exponent is the truncated reciprocal: 1 for 1, 1
+or -1 for -1, and else 0. A shift by the width or more, or by a negative count, shifts out every bit. The result is 0,
+or -1 for a negative number shifted to the right.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def floor_divide(x: Array, y: Array) -> Array:
 
 
 def remainder(x: Array, y: Array) -> Array:
-    """Return what a quotient rounded down leaves; it has the sign of ``y``."""
+    """Return the remainder of a quotient rounded down, which has the sign of ``y``."""
     return np.asarray(np.where(y == 0, _zero(x), np.remainder(x, _one_for_zero(y))))
 
 
 def fmod(x: Array, y: Array) -> Array:
-    """Return what a quotient rounded towards 0 leaves; it has the sign of ``x``."""
+    """Return the remainder of a quotient rounded towards 0, which has the sign of ``x``."""
     return np.asarray(np.where(y == 0, _zero(x), np.fmod(x, _one_for_zero(y))))
 
 
@@ -55,7 +55,7 @@ def right_shift(x: Array, count: Array) -> Array:
 
 
 def _split_count(x: Array, count: Array) -> tuple[Array, Array]:
-    """Return where the count is in range, and the count with 0 elsewhere."""
+    """Return a mask of counts in range, and the counts with 0 in place of others."""
     inside = np.asarray((count >= 0) & (count < 8 * x.dtype.itemsize))
     return inside, np.where(inside, count, _zero(count))
 

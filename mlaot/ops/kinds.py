@@ -1,4 +1,4 @@
-"""Kinds of nodes: views, stored values, scalars that cost nothing, elementwise nodes, moves, reductions."""
+"""Kinds of nodes: views, stored values, free scalars, elementwise nodes, moves, reductions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOADED = (*VECTORS, "i32", "i64", "i8", "u8", "bool")  # the dtypes that vectors
 
 
 def is_view(node: Node) -> bool:
-    """Tell whether a node only looks at its argument differently."""
+    """Tell whether a node is a view of its argument."""
     if node.op is st.take:
         return bool(node.attrs["indices"].array.ndim == 0)
     return node.op.view is not None and (node.op is not st.reshape or changes_unit_axes(node) or _keeps_strides(node))
@@ -42,9 +42,9 @@ def drop_unit_axes(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _keeps_strides(node: Node) -> bool:
-    """Tell whether a reshape splits axes, or merges axes that have no gaps in memory between them.
+    """Tell whether a reshape splits axes, or merges axes without gaps in memory between them.
 
-    Gaps are where rows are padded, and anywhere in a view or in an array from elsewhere.
+    There are gaps after padded rows, and possibly anywhere in a view or in a caller's array.
     """
     x, merged = node.arg(0), _merged_groups(node)
     if not merged:
@@ -57,12 +57,12 @@ def _keeps_strides(node: Node) -> bool:
 
 
 def merges(node: Node) -> bool:
-    """Tell whether a reshape makes one axis of several."""
+    """Tell whether a reshape merges several axes into one."""
     return bool(_merged_groups(node))
 
 
 def merges_rows(node: Node) -> bool:
-    """Tell whether a reshape makes one axis of the last one and others, so that no row may be padded."""
+    """Tell whether a reshape merges the last axis with others, so that rows must not be padded."""
     last = node.arg(0).type.rank - 1
     return any(before[-1] == last for before in _merged_groups(node) or ())
 
@@ -73,14 +73,14 @@ def _merged_groups(node: Node) -> list[list[int]] | None:
 
 
 def _fills_rows(type_: Type) -> bool:
-    """Tell whether rows are whole lines of the cache, or lines are whole rows: they need no padding."""
+    """Tell whether rows need no padding, as rows are whole cache lines or cache lines are whole rows."""
     columns = type_.shape[-1]
     size = columns * type_.dtype.itemsize if isinstance(columns, int) else 0
     return size > 0 and (size % LINE == 0 or LINE % size == 0)
 
 
 def base_of(node: Node) -> Node:
-    """Return the value that a chain of views looks at."""
+    """Return the value that a chain of views is of."""
     node = node.find()
     while is_view(node):
         node = node.arg(0)
@@ -88,7 +88,7 @@ def base_of(node: Node) -> Node:
 
 
 def adjacent(node: Node) -> int | None:
-    """Return the axis along which elements are neighbours in memory; None where that is not plain to see."""
+    """Return the axis along which elements are adjacent in memory, or None if that is not obvious."""
     node = node.find()
     if node.op.view is None or node.op in (st.take, st.item):
         return node.type.rank - 1
@@ -103,7 +103,7 @@ def adjacent(node: Node) -> int | None:
 
 
 def strides(node: Node) -> tuple[Dim, ...]:
-    """Return how many elements apart neighbours along each axis are in memory, if no row is padded."""
+    """Return the stride of each axis in elements, if no row is padded."""
     node = node.find()
     if not is_view(node) or node.op.view is None or node.op is st.take:
         return tuple(product(node.type.shape[i + 1 :]) for i in range(node.type.rank))
@@ -111,7 +111,7 @@ def strides(node: Node) -> tuple[Dim, ...]:
 
 
 def root_of(node: Node) -> Node:
-    """Return the value that a kernel computes for an output or a slot: it lacks reshapes to axes of one element."""
+    """Return the value that a kernel computes for an output or a slot: the value before reshapes to unit axes."""
     node = node.find()
     while node.op is st.reshape and changes_unit_axes(node):
         node = node.arg(0)
@@ -119,7 +119,7 @@ def root_of(node: Node) -> Node:
 
 
 def slot_root(node: Node) -> Node:
-    """Return the value that a kernel computes for a slot: it lacks reshapes that merge axes, too."""
+    """Return the value that a kernel computes for a slot: also before reshapes that merge axes."""
     node = root_of(node)
     while node.op is st.reshape and only_splits(node.type.shape, node.arg(0).type.shape):
         node = root_of(node.arg(0))
@@ -133,7 +133,7 @@ def only_splits(shape: tuple[Dim, ...], into: tuple[Dim, ...]) -> bool:
 
 
 def is_free(node: Node) -> bool:
-    """Tell whether every kernel computes a scalar itself: constants, dims, arguments, a little arithmetic."""
+    """Tell whether every kernel recomputes a scalar: constants, dims, arguments, and a little arithmetic."""
     visited: set[Node] = set()
     stack = [base_of(node)]
     while stack:
@@ -162,7 +162,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def vector_dtype(node: Node) -> str | None:
-    """Return the dtype of the vectors that compute an elementwise node: its own, or that of what it compares."""
+    """Return the dtype of the vectors that compute an elementwise node: its own, or that of compared values."""
     if not is_elementwise(node) or not node.args or node.op is normal_quantile:
         return None
     if node.op is quantize:  # bytes are whole numbers in the lanes
@@ -178,12 +178,12 @@ def vector_dtype(node: Node) -> str | None:
 
 
 def is_narrow(shape: Sequence[Dim]) -> bool:
-    """Tell whether rows are too short for vectors: windows of a pooling, but not outputs of a small layer."""
+    """Tell whether rows are too short for vectors, such as windows of a pooling, but not outputs of a small layer."""
     return len(shape) > 2 and isinstance(shape[-1], int) and shape[-1] < 8
 
 
 def is_reduction(node: Node) -> bool:
-    """Tell whether vectors of floats reduce a node: along rows that are long enough, columns, or windows."""
+    """Tell whether a node is a reduction in vectors of floats: along long rows, columns, or windows."""
     if not node.op.reduces or node.type.dtype.name not in VECTORS:
         return False
     x, axes = node.arg(0).type, node.attrs["axes"]
@@ -191,11 +191,11 @@ def is_reduction(node: Node) -> bool:
 
 
 def is_single(node: Node) -> bool:
-    """Tell whether a node is a kernel of its own: a move, a scan, a sort, control flow, other reductions."""
+    """Tell whether a node is a kernel by itself: a move, a scan, a sort, control flow, any other reduction."""
     products = (*PRODUCTS, *TRANSFORMS)
     return not (is_view(node) or is_elementwise(node) or is_reduction(node) or node.op in products)
 
 
 def is_stored(node: Node) -> bool:
-    """Tell whether a value lies in memory before any kernel runs."""
+    """Tell whether a value is in memory before any kernel runs."""
     return node.op is st.input_ or (node.op is st.const and node.type.shape != ())

@@ -1,21 +1,21 @@
-"""Products of bytes, four at a time, and products with weights of 8 or 4 bits that have scales for groups.
+"""Products of bytes, four at a time, and products with weights of 8 or 4 bits that have a scale for each group.
 
-Operands of the former have the form that instructions take (``vpdpbusd`` of AVX-512 VNNI): one unsigned, the other
-signed, four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
+Products of bytes have operands in the form of instructions (``vpdpbusd`` of AVX-512 VNNI): one unsigned and one signed,
+with four neighbours of a sum in a word of 32 bits. Sums of 32 bits are exact.
 
-Of the latter, weights are fields of words. Beside 8 bits the other operand has 16. Instructions (``pmaddwd`` of SSE2)
-add two products of signed 16-bit numbers, so the fields of both halves of a word are neighbours, and two shifts make
-numbers of them::
+Grouped weights are fields of words. With weights of 8 bits, the other operand has 16 bits. Instructions (``pmaddwd`` of
+SSE2) add two products of signed 16-bit numbers. So the fields of both halves of a word are neighbours, and two shifts
+convert them to numbers::
 
     x0 w0 + x1 w1 + x2 w2 + x3 w3 = dot2((x0, x1), word << 8 >> 8) + dot2((x2, x3), word >> 8),   word = w3 w1 | w2 w0
 
-Beside 4 bits it has 8, whose rounding is less than that of the weights. Fields are stored plus 8, without a sign, so
-that halves of the bytes of a word are an operand of the former products, and the sum of a group begins with what that
-is too much: -8 times the sum of the other operand::
+With weights of 4 bits, the other operand has 8 bits, whose rounding error is smaller than that of the weights. Fields
+are stored plus 8, without a sign, so that the halves of the bytes of a word can be an operand of products of bytes. The
+sum of a group begins with the correction for this, -8 times the sum of the other operand::
 
     -8 (x0 + .. + x7) + dot4(word & 0x0f0f0f0f, (x0, x1, x2, x3)) + dot4(word >> 4 & 0x0f0f0f0f, (x4, x5, x6, x7))
 
-The sum of a group of weights is exact, too; what is added to those of other groups is a float.
+The sum of a group of weights is also exact. It is scaled to a float, and added to those of other groups.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ contract_bytes: Op = Op(
 
 
 def pairs_split(codes: Array, axis: int) -> tuple[Array, Array]:
-    """Split signed bytes, neighbours along ``axis`` in words: in the first part, two neighbours fit sums of 16 bits.
+    """Split signed bytes, packed along ``axis``, into two parts so that sums of two products fit 16 bits.
 
-    These are sums of their products with any unsigned bytes. The second part is what the larger weight of a pair has
-    too much; 0 nearly everywhere, if the weights are those of a net.
+    In the first part, the sum of the products of two neighbours with any unsigned bytes fits 16 bits. The second part
+    has the excess of the larger weight of a pair, which is 0 nearly everywhere for trained weights.
     """
     last = np.moveaxis(codes.astype(np.int16), axis, -1)
     pairs = last.reshape(*last.shape[:-1], -1, 2)
@@ -168,7 +168,7 @@ def pack_fields(weights: Array, bits: int) -> Array:
 
 
 def unpack_fields(words: Array, bits: int) -> Array:
-    """Return the integers behind ``pack_fields``: for each word along the last axis but one, all of its fields."""
+    """Invert ``pack_fields``: return for each word along the last axis but one all of its fields."""
     signed = words[..., None, :] ^ np.int32(field_flips(bits))
     fields = np.asarray(signed << np.array(field_ups(bits), np.int32)[:, None]) >> (WORD - bits)
     return fields.reshape(*words.shape[:-2], words.shape[-2] * (WORD // bits), words.shape[-1])

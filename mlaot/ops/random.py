@@ -1,9 +1,9 @@
 """Random bits from a key: Threefry-2x32 with 20 rounds (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3).
 
-Element e (row-major) of the draw ``site`` is the first output word for the counter words ``e mod 2**32`` and
-``site + 2**16 * (e // 2**32)``. So a draw depends on its key, its site and the element's place alone: every machine and
-every order of computation gives the same, sites below 2**16 never share a counter, and the examples of a batch draw
-what one draw of the whole batch does.
+Element e (row-major) of the draw ``site`` is the first output word for the counter words ``e mod 2**32`` and ``site +
+2**16 * (e // 2**32)``. So a draw depends only on its key, its site and the element's place. Every machine and every
+order of computation gives the same numbers. Sites below 2**16 never share a counter, and drawing for each example of a
+batch gives the same numbers as one draw for the whole batch.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
 
 
 def _log(x: Array) -> Array:
-    """Compute the logarithm by additions, products and quotients alone, which every machine rounds alike."""
+    """Compute the logarithm with only sums, products and quotients, which every machine rounds in the same way."""
     mantissa, exponent = np.frexp(x)
     small = mantissa < SQRT_HALF
     mantissa, exponent = np.where(small, 2 * mantissa, mantissa), exponent - small

@@ -26,7 +26,7 @@ PART = 1 << 25  # elements of a contraction's operand that the reference works o
 
 
 def both_axes(inner: Node, outer: Node) -> tuple[int, ...]:
-    """Return the axes over which two reductions, one of the other's result, go together."""
+    """Return the axes of a single reduction that replaces a reduction of another's result."""
     kept = kept_axes(inner.arg(0).type.rank, inner.attrs["axes"])
     return tuple(sorted((*inner.attrs["axes"], *[kept[a] for a in outer.attrs["axes"]])))
 
@@ -39,7 +39,7 @@ def _extreme_type(x: Type, axes: tuple[int, ...]) -> Type:
 
 
 def _extreme(ufunc: np.ufunc, sign: int) -> Callable[..., Array]:
-    """Make the reference. Of no elements, which a named dim may leave, it is the value that any other beats."""
+    """Return the reference. For no elements, as a named dim may be 0, it is the least extreme value."""
 
     def reference(x: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(ufunc.reduce(x, axes, initial=None if x.size else _limit(x.dtype, sign)))
@@ -64,7 +64,7 @@ def _vjp_extreme(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[N
 
 
 def _vjp_prod(ct: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
-    """Multiply by the product of all other elements: of those before and those after, so zeros do no harm."""
+    """Multiply by the product of all other elements, those before times those after, without division by an element."""
     kept = kept_axes(x.type.rank, axes)
     k, perm = len(kept), (*kept, *axes)
     transposed = transpose(x, perm=perm)
@@ -114,7 +114,7 @@ def _arg_type(x: Type, axis: int) -> Type:
 
 
 def _arg(pick: Callable[..., Array]) -> Callable[..., Array]:
-    """Make the reference; it is 0 for an axis of no elements, which a named dim may leave."""
+    """Return the reference, which is 0 for an axis without elements, as a named dim may be 0."""
 
     def reference(x: Array, axis: int) -> Array:
         if x.shape[axis] == 0:
@@ -162,7 +162,7 @@ def _contract_type(a: Type, b: Type, spec: str) -> Type:
 
 
 def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Node, Node]:
-    """Contract the cotangent with the other operand, and broadcast along labels that this one summed alone."""
+    """Contract the cotangent with the other operand, and broadcast along labels that only this operand has and sums."""
     first, second, result = parse_spec(spec)
 
     def towards(labels: str, like: Node, other: str, value: Node) -> Node:
@@ -176,7 +176,7 @@ def _vjp_contract(ct: Node, out: Node, a: Node, b: Node, spec: str) -> tuple[Nod
 
 
 def _in_parts(a: Array, b: Array, spec: str, size: int, contract: Callable[[Array, Array], Array]) -> Array:
-    """Contract part by part along an axis of the result if NumPy makes an array of a large ``size``."""
+    """Contract part by part along an axis of the result if NumPy would make a temporary array of a large ``size``."""
     sum_dtype = accumulator(a.dtype)
     first, second, out = parse_spec(spec)
     labels, larger = (first, a) if a.size >= b.size else (second, b)
@@ -233,7 +233,7 @@ def _differences_reference(a: Array, b: Array, spec: str, power: int) -> Array:
 
 
 def _vjp_differences(ct: Node, out: Node, a: Node, b: Node, spec: str, power: int) -> tuple[Node, Node]:
-    """Multiply the cotangent of each sum by the derivatives of its terms, and add up what an element was part of."""
+    """Multiply the cotangent of each sum by the derivatives of its terms, and add up the terms of each element."""
     first, second, result = parse_spec(spec)
     sizes = dict(zip(first + second, a.type.shape + b.type.shape, strict=True))
     labels = "".join(sizes)

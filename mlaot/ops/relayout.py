@@ -1,4 +1,4 @@
-"""Make nodes in other layouts: a pass names the axes of the arguments, and the op's axes give its attributes there."""
+"""Make nodes in other layouts: a pass names the axes of the arguments, and the op's axes give its new attributes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mlaot.ops.structure import broadcast, in_order
 
 
 class Laid(NamedTuple):
-    """A value, and a label for each of its axes: that of an axis of the plain value, or of a further one."""
+    """A value, and a label for each of its axes: the label of an axis of the plain value, or a further label."""
 
     node: Node
     labels: Labels
 
     def reorder(self, labels: Labels, extents: Mapping[Label, Dim] | None = None) -> Laid:
-        """Return the value with its axes in the order of ``labels``, repeated along those that it does not have."""
+        """Return the value with its axes in the order of ``labels``, broadcast along those that it does not have."""
         own = tuple(label for label in labels if label in self.labels)
         node = in_order(self.node, [self.labels.index(label) for label in own])
         if own == labels:
@@ -35,9 +35,9 @@ def lay_out(
     as_they_lie: bool = False,
     extents: Mapping[Label, Dim] | None = None,
 ) -> Laid | None:
-    """Make a node over arguments in other layouts, its result ``wanted`` so; None where the op has no such form.
+    """Make a node over arguments in other layouts, with the result in the layout ``wanted``; None without such a form.
 
-    ``as_they_lie`` allows only forms that move no argument. ``extents`` are those of axes that no argument has.
+    ``as_they_lie`` allows only forms that move no argument. ``extents`` are the extents of axes that no argument has.
     """
     if node.op.axes is None:
         return None

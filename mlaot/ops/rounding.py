@@ -1,7 +1,8 @@
 """Rounding to whole numbers, division with it, and the parts of a float.
 
-``floor_divide`` and ``remainder`` are Python's ``//`` and ``%``, ``fmod`` is C's. Whole numbers do not move with their
-argument, so their gradient is 0; that of a remainder by its divisor is minus the whole quotient.
+``floor_divide`` and ``remainder`` are Python's ``//`` and ``%``, and ``fmod`` is C's. A rounded number is constant
+almost everywhere, so its gradient is 0. The gradient of a remainder with respect to its divisor is minus the whole
+quotient.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ round_: Op = elementwise(
 
 
 def _rounding(dtype: DType, digits: int, least: int, limit: float) -> Op:
-    """Make an op that rounds to ``digits`` binary digits behind the first, as halves have them."""
+    """Return an op that rounds to ``digits`` binary digits after the first, as in half precision."""
 
     def reference(x: Array) -> Array:
         exponent = np.maximum(np.frexp(x)[1] - 1, least)

@@ -34,7 +34,7 @@ def _argsort_type(
 def _argsort_reference(
     x: Array, axis: int, descending: bool = False, count: int | None = None, places: Places | None = None
 ) -> Array:
-    """Sort by ranks, which can be negated where numbers cannot; that of nan is the largest."""
+    """Sort by ranks, which can be negated where numbers cannot. The rank of nan is the largest."""
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
     if places is not None:

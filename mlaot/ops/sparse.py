@@ -1,4 +1,4 @@
-"""Values of which most elements are zero: their declaration, and products with a matrix that skip the zeros.
+"""Values that are mostly zero: their declaration, and products with a matrix that skip the zeros.
 
 ``x`` is [.., n] with any axes in front; a matrix has the axis ``axis`` of n elements and one of m. Zeros of x add
 nothing, also where the matrix holds an infinity or nan.
@@ -23,7 +23,7 @@ FLOATS = ("f32", "f64")
 
 
 def _products(x: Array, w: Array) -> Array:
-    """Multiply x[.., n, 1] * w[n, m]; 0 where x is."""
+    """Multiply x[.., n, 1] * w[n, m]; the product is 0 where x is 0."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where(x[..., None] != 0, x[..., None].astype(w.dtype) * w, w.dtype.type(0))
 
@@ -73,7 +73,7 @@ def _dense(x: Node, dtype: DType) -> Node:
 
 
 def _vjp_dot(ct: Node, out: Node, x: Node, w: Node, axis: int) -> tuple[Node | None, Node]:
-    """Contract for the gradient of x, where its dtype is that of w; add products sparsely for that of w."""
+    """Contract for the gradient of x, if it has the dtype of w, and add products sparsely for the gradient of w."""
     labels, matrix, g_labels = _labels(x.type.rank - 1, axis)
     grad = contract(ct, w, spec=f"{g_labels},{matrix}->{labels}") if x.type.dtype is w.type.dtype else None
     return grad, sparse_add(full_like(w, 0.0), x, ct, axis=axis)
@@ -86,14 +86,14 @@ def _vjp_add(ct: Node, out: Node, w: Node, x: Node, g: Node, axis: int) -> tuple
 
 
 def _batch_dot(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Batch as a dense product, where there is a matrix for each example."""
+    """Batch as a dense product if there is a matrix for each example."""
     x, w = args
     labels, matrix, g_labels = _labels(node.type.rank - 1, node.attrs["axis"])
     return contract(_dense(x, w.type.dtype), w, spec=f"{'x' * batched[0]}{labels},x{matrix}->x{g_labels}")
 
 
 def _batch_add(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Batch as a dense product, which gives a matrix for each example."""
+    """Batch as a dense product, as there is a matrix for each example."""
     w, x, g = args
     labels, matrix, g_labels = _labels(x.type.rank - 1 - batched[1], node.attrs["axis"])
     x, g = (a if b else lift(a, dim) for a, b in zip((x, g), batched[1:], strict=True))

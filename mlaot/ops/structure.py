@@ -1,4 +1,4 @@
-"""Ops that make, move or pick values without computing: inputs, constants, views, stacks, slices, padding, windows."""
+"""Ops that make or move values without arithmetic: inputs, constants, views, stacks, slices, padding, windows."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _take_reference(x: Array, indices: Literal, lead: int = 0) -> Array:
 
 
 def _vjp_take(ct: Node, out: Node, x: Node, indices: Literal, lead: int = 0) -> tuple[Node]:
-    """Add each cotangent to the element that was taken; that of one element of a row lies between zeros."""
+    """Add each cotangent to its element; for one element of a row, pad the cotangent with zeros."""
     if indices.array.ndim == 0 and x.type.rank == lead + 1 and isinstance(x.type.shape[-1], int):
         before, zero = int(indices.array), ct.graph.constant(0, ct.type.dtype)
         none, after = (0,) * lead, x.type.shape[-1] - 1 - before
@@ -152,7 +152,7 @@ def _put_add_reference(x: Array, indices: Literal, lead: int, shape: tuple[int, 
 
 
 def _vjp_put_add(ct: Node, out: Node, x: Node, indices: Literal, lead: int, shape: tuple[int, ...]) -> tuple[Node]:
-    """Take the cotangent from the places that were added to."""
+    """Take the cotangents at the places that were added to."""
     return (take(ct, indices=indices, lead=lead),)
 
 
@@ -206,7 +206,7 @@ def _stack_type(*types: Type, axis: int = 0) -> Type:
 
 
 def _vjp_stack(ct: Node, out: Node, *args: Node, axis: int = 0) -> tuple[Node, ...]:
-    """Slice the cotangent; along the last axis by ``take``, which passes over scalar graphs know."""
+    """Slice the cotangent; along the last axis by ``take``, which passes on scalar graphs handle."""
     if axis == len(args[0].type.shape):
         return tuple(take(ct, indices=scalar_index(i), lead=axis) for i in range(len(args)))
     return tuple(reshape(part(ct, axis, i, 1), shape=args[0].type.shape) for i in range(len(args)))
@@ -264,7 +264,7 @@ concat: Op = Op(
 
 
 def _slice_needs(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Iterator[Dim]:
-    """Yield what must not be negative for the first and the last element of each axis to be within ``x``."""
+    """Yield the dims that must not be negative so that the first and last element of each axis are within ``x``."""
     for n, first, m, s in zip(x.shape, start, size, step, strict=True):
         if m != 0:
             last = first + (m - 1) * s
@@ -279,7 +279,7 @@ def _slice_type(x: Type, start: Dims, size: Dims, step: tuple[int, ...]) -> Type
 
 
 def _negative(values: Iterable[Dim]) -> bool:
-    """Tell whether one of the dims is negative whatever the named ones are."""
+    """Tell whether one of the dims is negative for all values of named dims."""
     return any(isinstance(d, int) and d < 0 for d in values)
 
 
@@ -330,7 +330,7 @@ def part(x: Node, axis: int, start: Dim, size: Dim) -> Node:
 
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
-    """Turn axes round: their last elements come first."""
+    """Reverse axes."""
     start = tuple(d - 1 if i in axes and d != 0 else 0 for i, d in enumerate(x.type.shape))
     step = tuple(-1 if i in axes else 1 for i in range(x.type.rank))
     return slice_(x, start=start, size=x.type.shape, step=step)
@@ -361,7 +361,7 @@ def _pad_reference(
 
 
 def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
-    """Tell where a padded value is ``x``'s, as booleans."""
+    """Return a mask of the elements of a padded value that are those of ``x``."""
     false = x.graph.constant(False, boolean)
     return pad(fill(x, True, Type(boolean, x.type.shape)), false, low=low, high=high, interior=interior)
 
@@ -369,14 +369,14 @@ def _inside(x: Node, low: Dims, high: Dims, interior: tuple[int, ...]) -> Node:
 def _vjp_pad(
     ct: Node, out: Node, x: Node, value: Node, low: Dims, high: Dims, interior: tuple[int, ...]
 ) -> tuple[Node, Node]:
-    """Return the elements' own cotangents, and the sum of all others for the value."""
+    """Return the cotangents of the elements, and for the padding value the sum of all others."""
     around = where(_inside(x, low, high, interior), full_like(ct, 0.0), ct)
     mine = slice_(ct, start=low, size=x.type.shape, step=tuple(i + 1 for i in interior))
     return mine, sum_(around, axes=tuple(range(ct.type.rank)))
 
 
 def _batch_pad(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
-    """Select the value of each example around the padding of all."""
+    """Pad all examples alike, and select the padding value of each."""
     low, high, interior = ((0, *node.attrs[key]) for key in ("low", "high", "interior"))
     x = args[0] if batched[0] else lift(args[0], dim)
     zero = x.graph.constant(0, x.type.dtype)
@@ -408,7 +408,7 @@ def _window_needs(x: Type, axes: Ints, sizes: Ints, strides: Ints, dilations: In
 
 
 def _reach(size: int, dilation: int) -> int:
-    """Return how many elements a window spans."""
+    """Return the number of elements that a window spans."""
     return (size - 1) * dilation + 1
 
 

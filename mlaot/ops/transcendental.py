@@ -1,8 +1,8 @@
 """Powers, logarithms, trigonometric and hyperbolic functions and their inverses, and the error function.
 
-Gradients at kinks and poles are PyTorch's: ``power(0, 0)`` and ``atan2(0, 0)`` have the gradient 0, and so has
-``hypot(0, 0)``, where PyTorch's is nan. They are masked before the division and not after, so that the second
-derivative is not 0 times infinity.
+Gradients at kinks and poles are those of PyTorch: ``power(0, 0)`` and ``atan2(0, 0)`` have the gradient 0. ``hypot(0,
+0)`` has the gradient 0 too, where PyTorch's is nan. The masks come before the division and not after, so that the
+second derivative is not 0 times infinity.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HALF_ROOT_PI = math.sqrt(math.pi) / 2
 
 
 def _smooth(name: str, doc: str, reference: Callable[[Array], Array], slope: Callable[[Node, Node], Node]) -> Op:
-    """Make a function of one argument; its VJP multiplies the cotangent by ``slope(x, out)``."""
+    """Return an op of one argument, whose VJP multiplies the cotangent by ``slope(x, out)``."""
     return elementwise(name, reference, lambda ct, out, x: (mul(ct, slope(x, out)),), function(name), doc=doc)
 
 
 def _inverse(name: str, doc: str, reference: Callable[[Array], Array], steepness: Callable[[Node], Node]) -> Op:
-    """Make a function of one argument; its VJP divides the cotangent by ``steepness(x)``."""
+    """Return an op of one argument, whose VJP divides the cotangent by ``steepness(x)``."""
     return elementwise(name, reference, lambda ct, out, x: (div(ct, steepness(x)),), function(name), doc=doc)
 
 
@@ -42,7 +42,7 @@ def _scale(x: Node, factor: float) -> Node:
 
 
 def _one_minus_square(x: Node) -> Node:
-    """Compute 1 - x^2, accurate near 1 too."""
+    """Compute 1 - x^2, also accurately near 1."""
     return mul(sub(_one(x), x), add(_one(x), x))
 
 
@@ -77,7 +77,7 @@ def _vjp_hypot(ct: Node, out: Node, x: Node, y: Node) -> tuple[Node, ...]:
 
 
 def _vjp_atan2(ct: Node, out: Node, y: Node, x: Node) -> tuple[Node, ...]:
-    """Multiply by x and -y over the squared length, 0 at the origin; divide twice, as squares may overflow."""
+    """Multiply by x and -y over the squared length, 0 at the origin. Divide twice, as the square may overflow."""
     length = _length(x, y)
     share = div(ct, length)
     return mul(share, div(x, length)), neg(mul(share, div(y, length)))
@@ -101,7 +101,7 @@ def _softplus(x: Array) -> Array:
 
 
 def _erfinv(x: float) -> float:
-    """Refine Winitzki's approximation (2008) by Halley's method; near 1 on erfc, which keeps its digits there."""
+    """Refine Winitzki's approximation (2008) by Halley's method, near 1 on erfc, which is accurate there."""
     if not -1 < x < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     logarithm = math.log1p(x) + math.log1p(-x)

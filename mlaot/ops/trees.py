@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: each row of features walks down every tree, and the leaves it reaches are combined."""
+"""Ensembles of decision trees: each row of features walks down every tree, and its leaves are combined."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AGGREGATES: dict[str, Callable[..., Any]] = {"sum": np.sum, "min": np.min, "max"
 class Forest:
     """Trees as flat arrays.
 
-    At a node, a row goes to ``left`` where its ``feature`` is at most ``threshold``, else to ``right``; nan goes to the
-    side that ``nan_left`` says.
+    At a node, a row goes to ``left`` if its ``feature`` is at most ``threshold``, else to ``right``.
 
-    A child, and a root, is the number of a node, or ``~leaf`` for a row of ``leaves`` ([leaves] or [leaves, targets]).
-    Thresholds are float64: a float32 value is compared as the real number that it is.
+    nan goes to the left if ``nan_left``, and else to the right. A child or a root is the number of a node, or ``~leaf``
+    for a row of ``leaves`` ([leaves] or [leaves, targets]). Thresholds are float64. A float32 value is compared as a
+    real number.
     """
 
     feature: Literal
@@ -43,7 +43,7 @@ class Forest:
 
     @property
     def features(self) -> int:
-        """How many features a row must have."""
+        """The number of features that a row must have."""
         return int(self.feature.array.max(initial=-1)) + 1
 
     @property
@@ -51,7 +51,7 @@ class Forest:
         return tuple(self.leaves.array.shape[1:])
 
     def levels(self) -> Iterator[tuple[Array, Array]]:
-        """Yield level by level the numbers of trees, and of the nodes (or ``~leaf``) that are reached in them."""
+        """Yield, level by level, the numbers of trees and of the nodes (or ``~leaf``) in that level."""
         tree, at = np.arange(self.trees), self.roots.array.astype(np.int64)
         while len(at):
             yield tree, at
@@ -68,7 +68,7 @@ RECORDS["forest"] = Forest
 
 
 def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, roots: Any, leaves: Any) -> Forest:
-    """Check and make a ``Forest``; ``nan_left`` may be one truth value for all nodes."""
+    """Return a checked ``Forest``; ``nan_left`` may be one truth value for all nodes."""
     feature, threshold, left, right = node_columns(feature, threshold, left, right)
     roots, leaves = _numbers("roots", roots, "iu"), _numbers("leaves", leaves, "iuf", (1, 2))
     nodes, count = len(feature), len(leaves)
@@ -101,7 +101,7 @@ def forest(feature: Any, threshold: Any, left: Any, right: Any, nan_left: Any, r
 
 
 def node_columns(feature: Any, threshold: Any, left: Any, right: Any) -> tuple[Array, Array, Array, Array]:
-    """Check what every node has, and return it as vectors of one length."""
+    """Check the arrays with a value per node, and return them as vectors of one length."""
     columns = (
         _numbers("features", feature, "iu"),
         _numbers("thresholds", threshold, "iuf").astype(np.float64),

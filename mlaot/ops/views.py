@@ -1,6 +1,6 @@
-"""Where elements lie in memory: those of a view in its argument, and those of arguments in a result that copies them.
+"""Places of elements in memory: those of a view in its argument, and those of arguments in a result that copies them.
 
-Strides and offsets are in elements and may name dims, as extents do.
+Strides and offsets are in elements, and may contain named dims.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def slice_view(node: Node, inner: Strides) -> View:
 
 
 def window_view(node: Node, inner: Strides) -> View:
-    """Return strides by which element k of the window at p lies at p * stride + k * dilation."""
+    """Return strides with which element k of the window at p is at p * stride + k * dilation."""
     strides, inside = list(inner), []
     for axis, stride, dilation in zip(*[node.attrs[key] for key in ("axes", "strides", "dilations")], strict=True):
         inside.append(inner[axis] * dilation)
@@ -47,7 +47,7 @@ def window_view(node: Node, inner: Strides) -> View:
 
 
 def element_view(node: Node, inner: Strides) -> View:
-    """Return the view of one element behind the first axes."""
+    """Return the view of one element after the first axes."""
     lead = node.attrs.get("lead", 0)
     rest = int(node.attrs["index"] if "index" in node.attrs else node.attrs["indices"].array)
     offset: Dim = 0
@@ -69,7 +69,7 @@ def reshape_view(node: Node, inner: Strides) -> View:
 
 
 def reshape_parts(node: Node, outer: Strides) -> list[Part]:
-    """Return where the argument lies in the result; nothing where several axes that it has as one lie with gaps."""
+    """Return the place of the argument in the result; nothing if axes that it has merged have gaps there."""
     source, target = node.arg(0).type.shape, node.type.shape
     groups = regroup(source, target)
     strides = _regrouped([(after, before) for before, after in groups or ()], outer, target, source)
@@ -82,7 +82,7 @@ def reshape_parts(node: Node, outer: Strides) -> list[Part]:
 def _regrouped(
     groups: Sequence[tuple[list[int], list[int]]], strides: Strides, extents: Sequence[Dim], others: Sequence[Dim]
 ) -> tuple[Dim, ...] | None:
-    """Return the strides of the ``others`` of each group of axes that have the same elements; None where it has gaps.
+    """Return the strides of the ``others`` in each group of axes with the same elements; None if it has gaps.
 
     In a group without gaps, stride[i] = stride[i + 1] * extent[i + 1].
     """
@@ -119,7 +119,7 @@ def stack_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def pad_parts(node: Node, outer: Strides) -> list[Part]:
-    """Return where the argument lies in the padded result; nothing where padding goes between elements."""
+    """Return the place of the argument in the padded result; nothing if there is padding between elements."""
     start: Dim = 0
     for first, stride in zip(node.attrs["low"], outer, strict=True):
         start = stride * first + start
@@ -127,7 +127,7 @@ def pad_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def fold_parts(node: Node, outer: Strides) -> list[Part]:
-    """Return where the windows lie in the result, if they are side by side."""
+    """Return the places of the windows in the result, if they are side by side."""
     if not is_side_by_side(node):
         return []
     axes = node.attrs["axes"]
@@ -137,7 +137,7 @@ def fold_parts(node: Node, outer: Strides) -> list[Part]:
 
 
 def is_side_by_side(fold: Node) -> bool:
-    """Tell whether each element of a fold is in one window: those begin where their neighbours end."""
+    """Tell whether each element of a fold is in one window, as each window begins where its neighbour ends."""
     axes, sizes, strides, dilations, shape = (
         fold.attrs[key] for key in ("axes", "sizes", "strides", "dilations", "shape")
     )

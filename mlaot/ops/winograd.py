@@ -1,6 +1,6 @@
 """Winograd's minimal filtering: the transforms around the products of a 3x3 convolution.
 
-Tiles of m x m results need (m + 2)^2 products each in place of 9 m^2::
+Tiles of m x m results need (m + 2)^2 products each, instead of 9 m^2::
 
     y = A^T [ (G g G^T) * (B^T d B) ] A       d: m + 2 by m + 2 values of x, g: 3x3 weights, *: element by element
 
@@ -56,7 +56,7 @@ WEIGHTS: dict[int, Matrix] = {
 
 
 def tiles(extent: Dim, m: int) -> Dim:
-    """Return how many tiles cover ``extent`` results."""
+    """Return the number of tiles that cover ``extent`` results."""
     return (extent + m - 1) // m
 
 
@@ -89,7 +89,7 @@ def _input_type(x: Type, m: int, low: Pair, high: Pair) -> Type:
 
 
 def _patches(x: Array, m: int, low: Pair, high: Pair) -> Array:
-    """Cut the values that each tile needs, zeros around them: [.., C, th, tw, c, m + 2, m + 2]."""
+    """Return the values of each tile, with zeros around the maps: [.., C, th, tw, c, m + 2, m + 2]."""
     missing = [-(d + a + b - 2) % m for d, a, b in zip(x.shape[-3:-1], low, high, strict=True)]
     sides = [(a, b + c) for a, b, c in zip(low, high, missing, strict=True)]
     padded = np.pad(x, [*[(0, 0)] * (x.ndim - 3), *sides, (0, 0)])
@@ -120,12 +120,12 @@ def _input_by_ops(x: Node, m: int, low: Pair, high: Pair) -> Node:
 
 
 def _images(count: int) -> str:
-    """Return labels of the axes in front of maps."""
+    """Return labels of the axes before the maps' axes."""
     return "nabdefgipq"[:count]
 
 
 def _vjp_input(ct: Node, out: Node, x: Node, **attrs: object) -> tuple[Node | None, ...]:
-    """Differentiate windows times a constant matrix."""
+    """Differentiate the product of windows and a constant matrix."""
     return tuple(Transforms.pullback([_input_by_ops(x, **attrs)], [ct], [x]))  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ TRANSFORMS = (winograd_input, winograd_output)
 
 
 def products(v: Node, u: Node) -> Node:
-    """Sum over channels the products of transformed tiles and weights [(m + 2)^2, O, C, c, o]."""
+    """Multiply transformed tiles by weights [(m + 2)^2, O, C, c, o], and sum over channels."""
     images = _images(v.type.rank - 5)
     return red.contract(v, u, spec=f"z{images}hwCc,zOCco->z{images}hwOo")
 

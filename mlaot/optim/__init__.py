@@ -1,4 +1,4 @@
-"""Optimizers and learning rates: PyTorch's names, formulas and defaults, as pure functions of arrays.
+"""Optimizers and learning-rate schedules with PyTorch's names, formulas and defaults, as pure functions of arrays.
 
 optimizer = AdamW(lr=1e-3, groups=[{"params": ["*.bias", "norm*"], "weight_decay": 0.0}])
 state = optimizer.init(parameters)

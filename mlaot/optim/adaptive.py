@@ -1,4 +1,4 @@
-"""Further optimizers: variants of Adam, running averages of the parameters, steps by signs."""
+"""Further optimizers: variants of Adam, running averages of the parameters, and steps by signs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop"]
 
 
 class Adadelta(Optimizer):
-    """Steps as long as those before, by the root of the running mean of their squares (Zeiler, 2012)."""
+    """Steps scaled by the ratio of the root mean squares of earlier steps and of gradients (Zeiler, 2012)."""
 
     slots = ("square_avg", "acc_delta")
 
@@ -36,7 +36,7 @@ class Adadelta(Optimizer):
 
 
 class Adamax(Optimizer):
-    """Adam by the largest gradient of late instead of the mean square (Kingma and Ba, 2015)."""
+    """Adam with a decaying maximum of gradients instead of their mean square (Kingma and Ba, 2015)."""
 
     slots = ("exp_avg", "exp_inf")
     uses_step = True
@@ -103,7 +103,7 @@ class NAdam(Optimizer):
 
 
 class RAdam(Optimizer):
-    """Adam whose mean square counts once it has settled (Liu et al., 2020)."""
+    """Adam that divides by the mean square only once its variance is small (Liu et al., 2020)."""
 
     slots = ("exp_avg", "exp_avg_sq")
     uses_step = True
@@ -140,7 +140,10 @@ class RAdam(Optimizer):
 
 
 class ASGD(Optimizer):
-    """Gradient descent with a falling rate; the state ``ax`` has the mean of the parameters after ``t0`` steps."""
+    """Averaged gradient descent with a decaying rate (Polyak and Juditsky, 1992).
+
+    The state ``ax`` is the mean of the parameters from step ``t0`` on.
+    """
 
     slots = ("ax",)
     uses_step = True
@@ -168,9 +171,9 @@ class ASGD(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps by the signs of gradients, of a size for each element that grows while they stay (Riedmiller, 1993).
+    """Steps by the signs of gradients; each element's step grows while its sign is constant (Riedmiller, 1993).
 
-    ``lr`` is the size of the first step: a schedule, and a rate at run time, do not count.
+    ``lr`` is the size of the first step. A schedule and a rate at run time have no effect.
     """
 
     slots = ("prev", "step_size")
@@ -207,7 +210,7 @@ class Rprop(Optimizer):
 
 
 def _decayed_as_chosen(x: Array, gradient: Array, rate: Array, options: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Apply weight decay to the parameter itself, or add it to the gradient."""
+    """Apply weight decay to the parameter itself if it is decoupled, or add it to the gradient."""
     decay = options["weight_decay"]
     if decay and options["decoupled_weight_decay"]:
         return x * scalar(1.0 - rate * decay, x), gradient

@@ -1,8 +1,8 @@
-"""What all optimizers share: groups of parameters, schedules, clipping, and the state's names.
+"""The base of all optimizers: groups of parameters, schedules, clipping, and the names of state arrays.
 
-Parameters, gradients and state are dicts of arrays by name, NumPy's or traced ones; a state array is called after its
-parameter, ``exp_avg.conv1.weight``, and ``step`` counts the updates. The rate of a step is ``lr * schedule(step)``.
-Computations stay in each parameter's dtype; those on scalars, such as a bias correction, are done in float64.
+Parameters, gradients and state are dicts of arrays by name, NumPy's or traced. A state array is named after its
+parameter, as ``exp_avg.conv1.weight``, and ``step`` counts the updates. The rate of a step is ``lr * schedule(step)``.
+Computations are in each parameter's dtype. Computations on scalars, such as a bias correction, are in float64.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ PAIRS = {"betas", "etas", "step_sizes"}
 class Shared(TypedDict, total=False):
     """Options of every optimizer.
 
-    ``groups``: dicts of options that differ for some parameters, under "params" their names, patterns as of file names
-    ("*.bias"), or the parameters themselves; the first that fits counts. ``schedule``: a function of the number of
-    updates done that gives a factor of ``lr``. ``clip_grad_value`` limits each element of the gradients,
-    ``clip_grad_norm`` then the norm of all together. ``maximize``: climb instead of descending.
+    ``groups`` are dicts of options for some parameters. Under "params" they have names, patterns as for file names
+    ("*.bias"), or the parameters themselves. The first group that matches a parameter applies. ``schedule`` is a
+    function from the number of updates so far to a factor of ``lr``. ``clip_grad_value`` limits each element of the
+    gradients, and then ``clip_grad_norm`` limits the norm of all of them together. With ``maximize`` the steps go
+    uphill.
     """
 
     maximize: bool
@@ -49,7 +50,7 @@ class Shared(TypedDict, total=False):
 
 
 class Optimizer:
-    """Base class: subclasses say which state arrays they need, and how to update one parameter."""
+    """Base class. A subclass defines its state arrays, and the update of one parameter."""
 
     slots: ClassVar[tuple[str, ...]] = ()
     numbers: ClassVar[tuple[str, ...]] = ()  # the slots that are one number, whatever the parameter's shape
@@ -80,7 +81,7 @@ class Optimizer:
             self.check({**self.options, **chosen, "lr": chosen.get("lr", lr)})
 
     def of(self, parameters: Arrays) -> Optimizer:
-        """Return this optimizer for these parameters, all of them, with the groups alone that name one of them."""
+        """Return this optimizer for exactly these parameters, with only the groups that name one of them."""
         result, groups = copy(self), []
         result.chosen = None
         for patterns, own in self.groups:
@@ -90,9 +91,9 @@ class Optimizer:
         return result
 
     def named(self, parameters: Mapping[str, Any]) -> Optimizer:
-        """Return this optimizer with the names that these parameters have in place of those it was given itself.
+        """Return this optimizer with the names of these parameters in place of the parameter objects that it was given.
 
-        Those that want no gradient are left out.
+        Parameters without gradient are left out.
         """
         names = {id(parameter): _literal(name) for name, parameter in parameters.items()}
 
@@ -106,11 +107,11 @@ class Optimizer:
         return result
 
     def trains(self, name: str) -> bool:
-        """Tell whether a parameter is among those that it was given; without any, it trains all."""
+        """Tell whether the optimizer trains a parameter: one that it was given, or any if it was given none."""
         return self.chosen is None or any(_fits(pattern, name) for pattern in self.chosen)
 
     def init(self, parameters: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the state before the first step; parameters that it was given as such get their names here."""
+        """Return the initial state. Parameter objects that the optimizer was given get their names here."""
         found = self.named(parameters)
         self.groups, self.chosen = found.groups, found.chosen
         for patterns in (*[patterns for patterns, _ in self.groups], self.chosen or ()):
@@ -132,7 +133,7 @@ class Optimizer:
     def update(
         self, parameters: Arrays, gradients: Arrays, state: Arrays, lr: Array | None = None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return new parameters and new state. A parameter without a gradient stays as it is."""
+        """Return new parameters and new state. A parameter without a gradient is unchanged."""
         gradients = {name: gradients[name] for name in parameters if name in gradients and self.trains(name)}
         gradients = self._clipped(gradients)
         rate = self.lr if lr is None else lr
@@ -154,18 +155,18 @@ class Optimizer:
 
     @property
     def counts_steps(self) -> bool:
-        """Whether the state has the number of updates done: where something depends on it."""
+        """Whether the state has the number of updates, as something depends on it."""
         return self.uses_step or self.schedule is not None
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """Return the options for one parameter; "lr" is among them where its group has its own rate."""
+        """Return the options for one parameter, with "lr" if its group has its own rate."""
         for patterns, group in self.groups:
             if any(_fits(pattern, name) for pattern in patterns):
                 return {**self.options, **group}
         return self.options
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Refuse options that make no sense."""
+        """Raise ``MlaotError`` for invalid options."""
         for name, value in options.items():
             if name not in PAIRS and not isinstance(value, int | float):
                 raise MlaotError(f"{type(self).__name__}: expected a number for {name}, got {shown(value)}")
@@ -184,17 +185,17 @@ class Optimizer:
         return self.slots
 
     def start(self, slot: str, options: Mapping[str, Any]) -> float:
-        """Return what a state array is filled with at first."""
+        """Return the initial value of a state array's elements."""
         return 0.0
 
     def apply(
         self, x: Array, gradient: Array, slots: dict[str, Array], options: dict[str, Any], rate: Array, step: Array
     ) -> tuple[Array, dict[str, Array]]:
-        """Return one parameter's new value and new state arrays; ``step`` is the number of updates before this one."""
+        """Return the new value and the new state arrays of one parameter; ``step`` is the number of earlier updates."""
         raise NotImplementedError
 
     def _check_shared(self, groups: Any) -> None:
-        """Refuse shared options that make no sense."""
+        """Raise ``MlaotError`` for invalid shared options."""
         name = type(self).__name__
         if not isinstance(self.maximize, int):
             raise MlaotError(f"{name}: expected True or False for maximize, got {shown(self.maximize)}")
@@ -233,7 +234,7 @@ class Optimizer:
 
 
 def _checked(init: Callable[..., None]) -> Callable[..., None]:
-    """Return an optimizer's ``__init__`` that names a wrong argument, and takes NumPy's numbers for Python's.
+    """Return an optimizer's ``__init__`` whose errors name the argument, and which accepts NumPy's numbers.
 
     Its first argument may be the parameters to train, or a list of groups of them, as in PyTorch.
     """
@@ -255,7 +256,7 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _given(name: str, params: Any) -> tuple[tuple[Pattern, ...] | None, list[Mapping[str, Any]]]:
-    """Return the parameters that an optimizer is to train, all where None, and the groups with options of their own."""
+    """Return the parameters that an optimizer trains, None for all, and the groups with options of their own."""
     if params is None:
         return None, []
     listed = list(params) if np.iterable(params) and not isinstance(params, str | Parameter) else []
@@ -282,7 +283,7 @@ def _given(name: str, params: Any) -> tuple[tuple[Pattern, ...] | None, list[Map
 
 
 def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with NumPy's numbers as Python's."""
+    """Convert NumPy's numbers in options to Python's."""
     pairs = {key: number_of(value) for key, value in options.items()}
     for key in PAIRS & pairs.keys():
         if isinstance(pair := pairs[key], list | tuple | np.ndarray):
@@ -291,7 +292,7 @@ def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -> tuple[dict[str, Array], Array]:
-    """Scale gradients so that their norm, all as one vector, is at most ``max_norm``; return it too, as it was."""
+    """Scale gradients so that the norm of all of them together is at most ``max_norm``; return the old norm too."""
     if not gradients:
         return {}, 0.0
     if norm_type == math.inf:
@@ -305,12 +306,12 @@ def clip_grad_norm(gradients: Arrays, max_norm: float, norm_type: float = 2.0) -
 
 
 def clip_grad_value(gradients: Arrays, clip_value: float) -> dict[str, Array]:
-    """Limit each element to ``-clip_value`` to ``clip_value``."""
+    """Clamp each element of the gradients to the range from ``-clip_value`` to ``clip_value``."""
     return {name: np.minimum(np.maximum(g, -clip_value), clip_value) for name, g in gradients.items()}
 
 
 def scalar(value: Array, like: Array) -> Array:
-    """Return a number that does not change the dtype of ``like`` when it meets it."""
+    """Return a number that does not change the dtype of ``like`` in arithmetic."""
     return value.astype(like.dtype) if hasattr(value, "astype") else value
 
 
@@ -325,7 +326,7 @@ def mixed(old: Array, new: Array, keep: float) -> Array:
 
 
 def _pattern(parameter: Any) -> Pattern:
-    """Return a name or pattern, or a parameter that has no name of its own."""
+    """Return a name or pattern, or a parameter object without a name."""
     if isinstance(parameter, Parameter):
         return parameter if parameter.name is None else _literal(parameter.name)
     if not isinstance(parameter, str):
@@ -334,7 +335,7 @@ def _pattern(parameter: Any) -> Pattern:
 
 
 def _literal(name: str) -> str:
-    """Return a pattern of one name, whose brackets stand for themselves."""
+    """Return a pattern that matches one name, with its brackets escaped."""
     return name.replace("[", "[[]")
 
 

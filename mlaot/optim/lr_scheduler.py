@@ -1,10 +1,11 @@
-"""PyTorch's schedulers by name: each gives its optimizer a schedule, the factor of the rate at every update.
+"""Schedulers with PyTorch's names, each of which sets the schedule of its optimizer.
 
 optimizer = SGD(net.parameters(), lr=0.1)
 StepLR(optimizer, step_size=30)
 
-The schedule follows the optimizer's updates by itself, as if ``scheduler.step()`` were called after each: steps are
-updates, not epochs. Several schedulers of one optimizer multiply.
+A schedule is the factor of the rate at every update. It follows the optimizer's updates by itself, as if
+``scheduler.step()`` were called after each update, so steps are updates and not epochs. The factors of several
+schedulers of one optimizer are multiplied.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ += ["ReduceLROnPlateau", "SequentialLR", "StepLR"]
 
 
 class LRScheduler:
-    """Base class: multiplies a schedule into that of an optimizer."""
+    """Base class. It multiplies the schedule of an optimizer by another one."""
 
     def __init__(self, optimizer: Optimizer, schedule: Schedule) -> None:
         self.optimizer, self.schedule, self.earlier = _optimizer(type(self).__name__, optimizer), schedule, None
@@ -70,7 +71,7 @@ class ExponentialLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Go from ``start_factor`` to ``end_factor`` in a straight line: a warmup."""
+    """Interpolate linearly from ``start_factor`` to ``end_factor``: a warmup."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
@@ -86,7 +87,7 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Go down to ``eta_min`` at ``T_max`` along half a wave of the cosine, and up again after it."""
+    """Go down to ``eta_min`` at step ``T_max`` along half a period of the cosine, and up again after it."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
         least = _share("CosineAnnealingLR", optimizer, eta_min)
@@ -94,7 +95,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Repeat half a wave of the cosine: of ``T_0`` steps, then each ``T_mult`` times as long as the one before."""
+    """Repeat half a period of the cosine: first ``T_0`` steps, then each ``T_mult`` times as long as the one before."""
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0) -> None:
         least = _share("CosineAnnealingWarmRestarts", optimizer, eta_min)
@@ -102,7 +103,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Go up to ``max_lr``, which becomes the optimizer's rate, then down far below the start; see ``one_cycle_lr``."""
+    """Go up to ``max_lr``, which becomes the optimizer's rate, then far down. See ``one_cycle_lr``."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class OneCycleLR(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """Go from ``base_lr`` up to ``max_lr``, which becomes the optimizer's rate, and back; see ``cyclic_lr``."""
+    """Go from ``base_lr`` up to ``max_lr``, which becomes the optimizer's rate, and back. See ``cyclic_lr``."""
 
     def __init__(
         self,
@@ -141,14 +142,14 @@ class CyclicLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """Multiply the first rate by what a function of the step gives."""
+    """Multiply the rate by a function of the step."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Schedule) -> None:
         super().__init__(optimizer, schedules.lambda_lr(lr_lambda))
 
 
 class SequentialLR(LRScheduler):
-    """Follow one scheduler after the other, each from its step 0, changed at the milestones."""
+    """Use one scheduler after another, each from its step 0, with changes at the milestones."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
         _replace(optimizer, schedulers)
@@ -156,7 +157,7 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Multiply schedulers, as those of one optimizer do by themselves."""
+    """Multiply the factors of schedulers, which is also the default for several schedulers of one optimizer."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         chosen = schedulers[0].optimizer if optimizer is None else optimizer
@@ -165,9 +166,9 @@ class ChainedScheduler(LRScheduler):
 
 
 class ReduceLROnPlateau:
-    """Multiply the rate by ``factor`` where a measure has not become better for more than ``patience`` steps.
+    """Multiply the rate by ``factor`` after a measure has not improved for more than ``patience`` steps.
 
-    ``step(measure)`` gives the new rate, which is ``optimizer.lr`` too: a compiled module is given it, as in
+    ``step(measure)`` returns the new rate, which is also ``optimizer.lr``. Pass it to a compiled module, as in
     ``train_step(x, y, lr=plateau.step(loss))``.
     """
 
@@ -194,7 +195,7 @@ class ReduceLROnPlateau:
         self.best, self.bad, self.waiting = self.sign * math.inf, 0, 0
 
     def step(self, metrics: Any) -> float:
-        """Take a measure, and return the rate."""
+        """Record a measure, and return the rate."""
         measure = float(metrics)
         self.bad = 0 if self._is_better(measure) else self.bad + 1
         self.best = self.best if self.bad else measure
@@ -220,7 +221,7 @@ def _optimizer(name: str, optimizer: Any) -> Optimizer:
 
 
 def _share(name: str, optimizer: Optimizer, rate: float) -> float:
-    """Return a rate as a factor of the optimizer's."""
+    """Return a rate as a factor of the optimizer's rate."""
     return rate / _optimizer(name, optimizer).lr if rate else 0.0
 
 
@@ -233,7 +234,7 @@ def _cycle_alone(name: str, optimizer: Optimizer, cycle_momentum: bool) -> Optim
 
 
 def _replace(optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-    """Take schedulers off their optimizer, where each put its schedule when it was made."""
+    """Remove the schedules of schedulers from their optimizer, which each set when it was made."""
     for scheduler in schedulers:
         if not isinstance(scheduler, LRScheduler) or scheduler.optimizer is not optimizer:
             raise MlaotError(f"expected schedulers of one optimizer, got {scheduler!r}")

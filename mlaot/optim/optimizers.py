@@ -1,4 +1,4 @@
-"""The optimizers: how each updates one parameter. The options that all share are in ``base``."""
+"""The optimizers: the update of one parameter by each. ``base`` has the options of all optimizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with (Nesterov's) momentum."""
+    """Stochastic gradient descent, optionally with momentum or Nesterov's momentum."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015); ``weight_decay`` is added to the gradient."""
+    """Adam (Kingma and Ba, 2015), with ``weight_decay`` times the parameter added to the gradient."""
 
     decoupled = False
     uses_step = True
@@ -98,7 +98,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, ``lr * weight_decay`` of a parameter a step (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay, ``lr * weight_decay`` of a parameter in a step (Loshchilov, Hutter, 2019)."""
 
     decoupled = True
 
@@ -115,7 +115,7 @@ class AdamW(Adam):
 
 
 class RMSprop(Optimizer):
-    """Gradients divided by the root of their running mean square; ``centered``: by their standard deviation."""
+    """Gradients divided by the root of their running mean square, or if ``centered`` by their standard deviation."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Adagrad(Optimizer):
 
 
 class Lion(Optimizer):
-    """Evolved sign momentum (Chen et al., 2023): each element moves by ``lr``; weight decay is decoupled."""
+    """Lion (Chen et al., 2023): each element moves by ``lr`` in the direction of a sign. Weight decay is decoupled."""
 
     slots = ("exp_avg",)
 

@@ -1,8 +1,8 @@
-"""Learning rates: functions of the step (0 at the first update) that give a factor of the optimizer's ``lr``.
+"""Schedules: functions from the step (0 at the first update) to a factor of the optimizer's ``lr``.
 
-The formulas are PyTorch's schedulers of the same names. As the result is a factor, PyTorch's ``eta_min`` is here
-``min_factor`` (``eta_min / lr``), and the ``lr`` of a one-cycle schedule is its ``max_lr``. Any other function of the
-step, written with NumPy, is a schedule as well.
+The formulas are those of PyTorch's schedulers of the same names. As the result is a factor, ``min_factor`` replaces
+PyTorch's ``eta_min`` (it is ``eta_min / lr``), and the ``lr`` of a one-cycle schedule is its ``max_lr``. Any other
+function of the step, written with NumPy, can also be a schedule.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def exponential_lr(gamma: float) -> Schedule:
 
 
 def linear_lr(start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5) -> Schedule:
-    """Go from ``start_factor`` to ``end_factor`` in a straight line: a warmup."""
+    """Interpolate linearly from ``start_factor`` to ``end_factor``: a warmup."""
     return lambda step: start_factor + (end_factor - start_factor) * _progress(step, total_iters)
 
 
@@ -70,12 +70,12 @@ def polynomial_lr(total_iters: int = 5, power: float = 1.0) -> Schedule:
 
 
 def cosine_annealing_lr(T_max: int, min_factor: float = 0.0) -> Schedule:
-    """Go from 1 to ``min_factor`` at ``T_max`` along half a wave of the cosine, and up again after it."""
+    """Go from 1 down to ``min_factor`` at step ``T_max`` along half a period of the cosine, and up again after it."""
     return lambda step: _cosine(1.0, min_factor, as_float(step) / T_max)
 
 
 def cosine_annealing_warm_restarts_lr(T_0: int, T_mult: int = 1, min_factor: float = 0.0) -> Schedule:
-    """Repeat half a wave of the cosine: of ``T_0`` steps, then each ``T_mult`` times as long as the one before."""
+    """Repeat half a period of the cosine: first ``T_0`` steps, then each ``T_mult`` times as long as the one before."""
     if T_0 < 1 or T_mult < 1:
         raise MlaotError(
             f"cosine_annealing_warm_restarts_lr: expected T_0 and T_mult of at least 1, got {T_0}, {T_mult}"
@@ -101,9 +101,11 @@ def one_cycle_lr(
     final_div_factor: float = 1e4,
     three_phase: bool = False,
 ) -> Schedule:
-    """Go up from ``1 / div_factor`` to 1 in the share ``pct_start`` of the steps, then down far below the start.
+    """Go up from ``1 / div_factor`` to 1, then far down (Smith and Topin, 2018).
 
-    With ``three_phase``, go down to the start in as many steps first (Smith and Topin, 2018).
+    The way up takes the share ``pct_start`` of the steps.
+
+    With ``three_phase``, first go back down to the start in as many steps as up.
     """
     check_choice(anneal_strategy, ("cos", "linear"), "one_cycle_lr: anneal_strategy")
     between = _cosine if anneal_strategy == "cos" else _line
@@ -133,8 +135,9 @@ def cyclic_lr(
 ) -> Schedule:
     """Go from ``base_factor`` up to 1 and back in cycles (Smith, 2017).
 
-    ``mode``: "triangular", "triangular2", whose heights are halved each cycle, or "exp_range", whose heights fall by
-    ``gamma`` each step. PyTorch's ``base_lr`` and ``max_lr`` are here ``base_factor * lr`` and ``lr``.
+    ``mode`` is "triangular", "triangular2", which halves the height in each cycle, or "exp_range", which multiplies the
+    height by ``gamma`` in each step. PyTorch's ``base_lr`` and ``max_lr`` correspond to ``base_factor * lr`` and
+    ``lr``.
     """
     check_choice(mode, ("triangular", "triangular2", "exp_range"), "cyclic_lr: mode")
     total = step_size_up + (step_size_up if step_size_down is None else step_size_down)
@@ -151,12 +154,12 @@ def cyclic_lr(
 
 
 def lambda_lr(lr_lambda: Schedule) -> Schedule:
-    """Give the factor that a function of the step gives: any such function is a schedule."""
+    """Return the factor that a function of the step returns. Any such function is itself a schedule."""
     return lambda step: lr_lambda(step)
 
 
 def sequential_lr(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
-    """Follow one schedule after the other, each from its step 0, changed at the milestones."""
+    """Use one schedule after another, each from its step 0, with changes at the milestones."""
     if len(schedules) != len(milestones) + 1:
         raise MlaotError(f"sequential_lr: {len(schedules)} schedules need {len(schedules) - 1} milestones between them")
 
@@ -182,7 +185,7 @@ def chained_lr(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def as_float(step: Array) -> Array:
-    """Return a step as a number that can be divided: float64."""
+    """Convert a step to float64, so that it can be divided."""
     return step.astype(np.float64) if hasattr(step, "astype") else float(step)
 
 

@@ -1,8 +1,8 @@
 """Time each kernel of a program on this machine, where it runs: within calls of the entries, on one thread.
 
-The C of all entries is compiled once more with a ``mark`` behind the call of each kernel, which adds the time since the
-last one to that of the kernel, and once without, which tells what a call takes. Calls have the inputs of the golden
-vectors. The time of reading the clock is subtracted.
+The C of all entries is compiled once more with a ``mark`` after the call of each kernel, which adds the time since the
+last mark to that of the kernel. It is also compiled without marks, to time whole calls. Calls have the inputs of the
+golden vectors. The time of reading the clock is subtracted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The passes, each in a file whose head shows a graph before and after. ``PIPELINE`` runs them in its order."""
+"""The passes.
+
+The docstring of each file shows a graph before and after, and ``PIPELINE`` has the order of the passes.
+"""
 
 from __future__ import annotations
 
@@ -133,10 +136,10 @@ def run(
     sample: Any = None,
     watch: Watch = unwatched,
 ) -> Module:
-    """Take a traced model through ``PIPELINE``; graphs are verified after each pass.
+    """Run ``PIPELINE`` on a traced model, and verify graphs after each pass.
 
-    ``sample`` holds inputs as ``forward`` takes them, from which ranges are learnt. ``run`` calls ``watch`` with the
-    name of each pass and the module after it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
+    ``sample`` has inputs of ``forward``, from which ranges are measured. ``watch`` is called with the name of each pass
+    and the module after it. ``MLAOT_DUMP=<pass>`` (or ``all``) prints the graphs after that pass.
     """
     check_order(PIPELINE)
     module, printed = declare_module(name, traced, options, sample), stages_to_print()
@@ -158,7 +161,7 @@ def run(
 
 
 def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> Module:
-    """Make the module of a traced model, as it is before the first pass."""
+    """Return the module of a traced model before the first pass."""
     if traced.constants and not options.frozen:
         raise MlaotError(f"{name}: lora keeps the model's own weights as they are; leave out the key 'frozen'")
     graphs = {"model": traced.graph, **({"training": traced.training} if traced.training else {}), **traced.entries}
@@ -190,7 +193,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
 
 
 def _intermediates(traced: Traced) -> Graph:
-    """Make the entry that returns the values which the model's function has tapped. It writes nothing."""
+    """Make the entry that returns the values that the model's function has tapped. It writes no state."""
     if not traced.taps:
         raise MlaotError("intermediates = true, but the model has none; name some by mlaot.tap(name, array)")
     if INTERMEDIATES in traced.entries:
@@ -207,7 +210,7 @@ def names() -> list[str]:
 
 
 def stages_to_print() -> set[str]:
-    """Read which stages ``MLAOT_DUMP`` wants printed, graphs or program: one by its name, or all passes."""
+    """Return the stages that ``MLAOT_DUMP`` asks to print: one by its name, or all passes."""
     every = {"trace", *names()}
     variable = os.environ.get("MLAOT_DUMP", "")
     if variable not in ("", "all", LOWERING, *every):
@@ -217,14 +220,14 @@ def stages_to_print() -> set[str]:
 
 
 def _hint(name: str, candidates: list[str]) -> str:
-    """Suggest what a name may have meant: a name close to it, else every name."""
+    """Return a hint: a name that is similar to a name, or all names."""
     return did_you_mean(name, candidates) or f"; they are {', '.join(candidates)}"
 
 
 def run_one(name: str, graph: Graph) -> dict[str, Graph]:
-    """Run one pass on a graph of its own, whose parameters are random numbers, and return the graphs it makes.
+    """Run one pass on a single graph, whose parameters are random numbers, and return the resulting graphs.
 
-    Inputs whose note says ``parameter`` are frozen weights; the model of the pass takes the other inputs.
+    Inputs with the note ``parameter`` are frozen weights, and the other inputs are those of the model.
     """
     step = next((step for step in PIPELINE if step.name == name), None)
     if step is None:
@@ -237,7 +240,7 @@ def run_one(name: str, graph: Graph) -> dict[str, Graph]:
 
 
 def module_of(graph: Graph, entry: str) -> tuple[Module, Traced]:
-    """Make a module of one graph with random parameters, and the traced model that it would come from."""
+    """Return a module of one graph with random parameters, and a traced model that it could come from."""
     types = {key: node.type for key, node in graph.inputs.items() if node.attrs.get("parameter")}
     numbers = np.random.default_rng(0)
     parameters = {

@@ -1,4 +1,4 @@
-"""A pass: a function of graphs or of a module, the passes that must have run before it, the options that ask for it.
+"""Passes: each is a function of graphs or of a module, with the passes that must run before, and its options.
 
 @pass_over("graphs", after=("contract",))
 def sink_reshapes(graph: Graph) -> None: ..
@@ -62,12 +62,12 @@ class Pass(Generic[P]):
 def pass_over(
     scope: Scope, *, after: tuple[str, ...] = (), when: Callable[[Options], bool] = lambda options: True
 ) -> Callable[[Callable[P, None]], Pass[P]]:
-    """Make a pass of a function; ``after`` names the passes that must have run before it."""
+    """Return a decorator that makes a function a pass; ``after`` names the passes that must have run before it."""
     return lambda function: Pass(function, scope, after, when)
 
 
 def check_order(pipeline: Iterable[Pass[...]]) -> None:
-    """Refuse a pipeline in which a pass runs before one that it needs."""
+    """Raise an error for a pipeline in which a pass runs before one that it needs."""
     names: set[str] = set()
     for step in pipeline:
         for name in step.after:

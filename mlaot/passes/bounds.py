@@ -1,4 +1,4 @@
-"""Bound the values of a graph by what their ops are: no sample is needed to know that a tanh is within -1 and 1.
+"""Bound the values of a graph by their ops: without a sample it is known that a tanh is between -1 and 1.
 
     v2 = sigmoid(v0)                     0..1
     v3 = tanh(v1)                       -1..1
@@ -40,7 +40,7 @@ def bounds(nodes: Iterable[Node], known: Mapping[Node, Range]) -> dict[Node, Ran
 
 
 def is_finite(node: Node) -> bool:
-    """Tell whether a value holds neither infinities nor nan, whatever comes in: sums of integers and of constants."""
+    """Tell whether a value has no infinities or nan for any input, such as sums of integers and constants."""
     open_, seen = [node.find()], set[Node]()
     while open_:
         node = open_.pop()
@@ -57,7 +57,10 @@ def is_finite(node: Node) -> bool:
 
 
 def carry_bounds(loop: Loop) -> dict[Node, Range]:
-    """Bound all values of a loop's body in every round: a carry by its start and by what any round makes of it."""
+    """Bound all values of a loop's body in every round.
+
+    The bounds of a carry include its start and the result of any round.
+    """
     outer = bounds(loop.node.graph.nodes(), {})
     carries = list(loop.others)[: loop.node.attrs["carries"]]
     known = {n: outer[a] for n, a in loop.others.items()}

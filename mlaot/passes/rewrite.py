@@ -1,4 +1,4 @@
-"""The one driver of rewrite rules: re-intern each node, then apply rules to a fixed point, with a limit of steps."""
+"""The driver of all rewrite rules: re-intern each node, then apply rules to a fixed point, with a limit of steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rewrite(
     rules: Mapping[Op | None, Sequence[Rule]],
     on_replace: Callable[[Node, Node], None] = lambda old, new: None,
 ) -> None:
-    """Apply ``rules`` until none fires. They are listed by the op they match; those under None match any op.
+    """Apply ``rules`` until none matches. They are listed by the op that they match; rules under None match any op.
 
     A rule returns an equal, better node, or None. Nodes made inside a replacement are visited by the next sweep.
     ``on_replace`` is called with each node and its replacement.

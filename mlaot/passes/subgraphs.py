@@ -1,4 +1,4 @@
-"""Rewrite the subgraphs of a graph's control flow: by a pass over each, or a loop with constants of its own.
+"""Rewrite the subgraphs of a graph's control flow, by a pass over each subgraph, or as a loop with its operands.
 
 v2 = scan(v0, v1, body=<body: 9 nodes>)    =>    v2 = scan(v0, v1, body=<body: 7 nodes>)
 """
@@ -24,7 +24,7 @@ def everywhere(graph_pass: Callable[[Graph], None], graph: Graph) -> None:
 
 
 def rewritten(graph_pass: Callable[[Graph], None], body: Subgraph) -> Subgraph:
-    """Return a subgraph as ``graph_pass`` makes it, on a copy; those inside it come first."""
+    """Apply ``graph_pass`` to a copy of a subgraph, after the subgraphs inside of it, and return the result."""
     copy = body.copy()
     everywhere(graph_pass, copy)
     return Subgraph(copy)
@@ -47,7 +47,7 @@ class Loop:
         return cls(node, body, dict(pairs[:consts]), dict(pairs[consts:]))
 
     def add(self, operand: Node) -> Node:
-        """Add a constant, and return the input of the body that it becomes."""
+        """Add a constant, and return its input in the body."""
         new = self.body.input(f"c{len(self.body.inputs)}", operand.type)
         self.consts[new] = operand
         return new
@@ -63,7 +63,7 @@ class Loop:
         return stacked[len(self.body.outputs) :]
 
     def rebuild(self) -> Node:
-        """Return the scan over the body as it is now, without the constants that it no longer reads."""
+        """Return the scan with the current body, without constants that it no longer reads."""
         read = set(self.body.nodes())
         consts = {n: a for n, a in self.consts.items() if n in read}
         operands = {**consts, **self.others}

@@ -1,10 +1,10 @@
-"""What users of a C library get, known before anything is traced, and its places in the folder of a wheel's package."""
+"""The files of a C library for its users, known before tracing, and their places in the folder of a wheel's package."""
 
 from __future__ import annotations
 
 
 def public_files(module: str) -> dict[str, str]:
-    """Return the header and the CMake package of a library, by the names that they have beside the C; and their places.
+    """Return the header and the CMake package of a library, by their names beside the C, with their places.
 
     ``find_package(digits CONFIG)`` finds them below the folder ``digits``, and below the one that holds it.
     """

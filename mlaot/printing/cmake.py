@@ -1,4 +1,4 @@
-"""The compiler flags of every generated C file, and the CMake files that hand them to the compiler."""
+"""The compiler flags of every generated C file, and the CMake files that pass them to the compiler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INTERFACE_FLAGS: tuple[str, ...] = ()
 
 
 def contraction(deterministic: bool) -> str:
-    """Tell whether a product and a sum may be rounded once, as one instruction that not every CPU has."""
+    """Tell whether a product and a sum may be contracted to one instruction, which not every CPU has."""
     return f"-ffp-contract={'off' if deterministic else 'fast'}"
 
 
@@ -52,12 +52,12 @@ def unit_flags(
 
 
 def flag_files(model: ModelSettings, isas: Iterable[str]) -> dict[str, str]:
-    """Return ``nn.flags`` beside ``nn.c``, and so on: what any build tool can give to a compiler as ``@nn.flags``."""
+    """Return ``nn.flags`` beside ``nn.c``, and so on, which any build tool can pass to a compiler as ``@nn.flags``."""
     return _texts(unit_flags(model.stem, isas, model.deterministic, model.c_library))
 
 
 def module_files(model: ModelSettings, isas: Iterable[str]) -> list[str]:
-    """Return the names of all files of a module, known before anything is traced; the C files first."""
+    """Return the names of all files of a module, which are known before tracing, the C files first."""
     isas = tuple(isas)
     stem = model.stem
     names = [f"{unit}.c" for unit in unit_flags(stem, isas, model.deterministic, model.c_library)]

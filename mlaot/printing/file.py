@@ -26,8 +26,8 @@ LONG_KERNELS = '#pragma GCC optimize("O1")'  # stands in a file that would take 
 def kernels_file(program: Program, prefix: str, machine: Machine, called: dict[int, str] | None = None) -> str:
     """Return the C file of ``program`` for ``machine``; the names of its entries begin with ``prefix``.
 
-    The entries of a module with a profile call ``mark`` behind each kernel, to time it. Those of any module do so, on
-    one thread, with ``called``, which gets the function of each kernel by the id of that.
+    The entries of a module with a profile call ``mark`` after each kernel, to time it. With ``called`` those of any
+    module do so, on one thread. ``called`` gets the name of each kernel's function, by the id of the kernel.
     """
     tuned = tuple(program.module.tuned.get(machine.name, {}).items())
     machine = replace(machine, deterministic=program.module.options.deterministic, tuned=tuned)

@@ -1,4 +1,4 @@
-"""The functions of a file: each distinct kernel once, and those that share its work among threads."""
+"""The functions of a file: each distinct kernel once, and the functions that share its work among threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LOOPS = ("rows", "loops", "plain", "winograd")  # kinds that say nothing of what
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a file: its nest, whose arrays are its parameters, and the ``dims`` behind them.
+    """A function of a file: its nest, whose arrays are its parameters, and the ``dims``, which follow them.
 
-    ``content``: of a kernel, its nest without names; None for functions that call kernels. ``shares``: what its threads
-    do.
+    ``content`` is a kernel's nest without names, or None for functions that call kernels. ``shares`` is the work of
+    threads.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Shares:
-    """What threads run for a function: ``kernel``, with ``dims`` and a range of a loop."""
+    """The work of threads for a function: ``kernel``, with ``dims`` and a range of a loop."""
 
     kernel: str
     dims: tuple[str, ...]
@@ -47,7 +47,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Callee:
-    """The function that an entry calls for a kernel, the dims that it takes, and whether threads share its work."""
+    """The function that an entry calls for a kernel, its dims, and whether threads share its work."""
 
     name: str
     dims: tuple[str, ...]
@@ -65,14 +65,14 @@ class RowsPart:
 
     @property
     def step(self) -> int:
-        """Rows of which a range must be a multiple."""
+        """The number of rows of which a range must be a multiple."""
         return self.loop.step // gcd(self.loop.step, self.count)
 
 
 class Functions:
-    """Make the functions of a file for ``machine``, with names of their own, none of them ``taken``.
+    """The functions of a file for ``machine``, with unique names, none of them in ``taken``.
 
-    ``schedule``: a function that schedules nests in place of that of machines. ``threads``: whether these share work.
+    ``schedule`` replaces the machine's schedule of nests. ``threads`` says whether threads share work.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Functions:
         return name
 
     def callee(self, kernel: Kernel, *, in_task: bool) -> Callee:
-        """Return the function that runs a kernel; equal kernels have one, whatever their buffers and dims are called.
+        """Return the function that runs a kernel. Kernels that differ only in names of buffers and dims share one.
 
-        ``in_task``: the kernel runs on one of the threads that share the loop around it.
+        With ``in_task`` the kernel runs on one of the threads that share the loop around it.
         """
         nest, sizes = kernel.sized
         is_alone = in_task or not self.threads or 0 < sizes.get(ELEMENTS, 0) < SHARED_ELEMENTS
@@ -119,7 +119,7 @@ class Functions:
         return callee
 
     def _schedule(self, nest: Nest) -> Nest:
-        """Return a nest as the machine runs it; a kernel of a loop is asked for alone and for a range of rows."""
+        """Return a nest with the machine's schedule. A kernel of a loop is needed by itself and for a range of rows."""
         if nest not in self._scheduled:
             self._scheduled[nest] = self.schedule(nest, self.machine)
         return self._scheduled[nest]
@@ -146,7 +146,7 @@ class Functions:
         return Callee(caller, dims, is_shared=True)
 
     def part_of_rows(self, kernel: Kernel, rows: str) -> RowsPart | None:
-        """Return the function that runs a kernel on a range of the rows along a dim; None where it cannot be cut so."""
+        """Return the function that runs a kernel on a range of the rows along a dim, or None if there is no such."""
         nest, _ = kernel.sized
         written = {a.name: p.buffer for a, p in zip(nest.params, kernel.params, strict=True) if p.written}
         axes = {name: [i for i, d in enumerate(b.shape) if rows in names(d)] for name, b in written.items()}
@@ -189,7 +189,7 @@ def identifier(name: str) -> str:
 
 
 def label_of(kernel: Kernel) -> str:
-    """Label a kernel by the part of the model, without the numbers of layers, and by what it does there."""
+    """Return a label of a kernel: the part of the model, without the numbers of layers, and the kernel's work there."""
     words = [word for word in kernel.origin.split(".") if word and not word.isdigit()]
     if kernel.nest.is_tiled:
         weights = [p.buffer.name for p in kernel.params if p.buffer.root.where in ("state", "constant")]

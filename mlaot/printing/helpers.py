@@ -1,4 +1,4 @@
-"""The helper functions that C calls, by name, each behind those that it calls itself.
+"""The helper functions that C calls, by name, each after those that it calls itself.
 
 Helpers are handwritten templates. Their text is searched for calls, so that no list of dependencies is kept.
 """
@@ -54,9 +54,9 @@ def calls_in(text: str) -> list[str]:
 
 
 def callers(helpers: dict[str, str], calls: Iterable[tuple[Iterable[str], int]]) -> dict[str, int]:
-    """Return the parts of a file, as bits, that need each helper: those that call it, or a helper that does.
+    """Return the parts of a file, as bits, that need each helper, directly or through another helper.
 
-    ``calls``: the functions that something calls, with the parts that it is in.
+    ``calls`` has the called functions, with the parts that call them.
     """
     parts = dict.fromkeys(helpers, 0)
     for names, bits in calls:
@@ -71,5 +71,5 @@ def callers(helpers: dict[str, str], calls: Iterable[tuple[Iterable[str], int]])
 
 
 def preamble(text: str, machine: Machine) -> str:
-    """Return what must stand before handwritten C: types, and the helpers that it calls."""
+    """Return the preamble of handwritten C: types, and the helpers that it calls."""
     return "\n".join((vector_types(machine), *definitions(calls_in(text), machine).values()))

@@ -1,8 +1,11 @@
-"""A long file of kernels in parts: an object each, compiled side by side and kept as long as its kernels stay the same.
+"""A long file of kernels in parts.
 
-The macro ``MLAOT_PARTS`` is a set of bits that says what a compiler sees of the file: bit 0 the entries and their
-tasks, each other bit some of the kernels with the helpers that these call. Without it a compiler sees all, so that any
-build tool can compile the file as one. The part and the name of a kernel depend on its content alone.
+Each is an object, compiled in parallel, and cached as long as its kernels are the same.
+
+The bits of the macro ``MLAOT_PARTS`` select what a compiler sees of the file. Bit 0 selects the entries and their
+tasks, and each other bit some of the kernels with the helpers that these call. Without the macro a compiler sees
+everything, so that any build tool can compile the file as a whole. The part and the name of a kernel depend only on its
+content.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ MAX_PARTS = 32  # parts with kernels; the preprocessor counts with 64 bits
 
 
 def count_of(seconds: float) -> int:
-    """Return the number of parts for kernels that take a compiler ``seconds``: a power of 2, so it seldom changes."""
+    """Return the number of parts for kernels that compile in ``seconds``: a power of 2, so that it seldom changes."""
     count = 1
     while count < MAX_PARTS and seconds > WHOLE_SECONDS and PART_SECONDS * count < seconds:
         count *= 2

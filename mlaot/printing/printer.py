@@ -14,9 +14,9 @@ from mlaot.schedule.parallel import SharedLoop
 
 @dataclass(frozen=True)
 class Printed:
-    """A function in C without its name: its parameters and its lines; ``calls`` counts the functions that it calls.
+    """A function in C without its name: its parameters and its lines. ``calls`` counts the functions that it calls.
 
-    ``is_scalar``: it has loops over numbers, which the compiler is to vectorize.
+    ``is_scalar`` is true if it has loops over numbers for the compiler to vectorize.
     """
 
     signature: str
@@ -27,7 +27,7 @@ class Printed:
 
 
 def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
-    """Print the function of a nest, with the dims ``sizes`` behind its arrays, for vectors of ``bytes_`` bytes."""
+    """Print the function of a nest, with the dims ``sizes`` after its arrays, for vectors of ``bytes_`` bytes."""
     used = arrays_of(nest.body)
     spell = Speller(bytes_)
     c = _macros(spell)
@@ -44,7 +44,7 @@ def print_nest(nest: Nest, sizes: Iterable[str], bytes_: int) -> Printed:
 def print_entry(body: Body, *, ranged: bool, threads: int | None, unused: Iterable[str]) -> Printed:
     """Print a function of an entry's pointers and dims, and of a range of rounds if it is ``ranged``.
 
-    ``threads``: the number of the pointer to the threads of the call, if they are needed.
+    ``threads`` is the number of the pointer to the threads of the call, if they are needed.
     """
     spell = Speller(0)
     c = _macros(spell)
@@ -58,7 +58,10 @@ def print_part(kernel: str, nest: Nest, dims: int) -> Printed:
 
 
 def print_caller(task: str, nest: Nest, dims: Iterable[str], task_dims: Iterable[str], shared: SharedLoop) -> Printed:
-    """Print the function of ``dims`` that has the threads of a call share a range; ``task_dims``: those of ``task``."""
+    """Print the function of ``dims`` that lets the threads of a call share a range.
+
+    ``task_dims`` are the dims of ``task``.
+    """
     spell = Speller(0)
     c = _macros(spell)
     return Printed(c.caller_signature(nest, dims), c.caller_lines(task, nest, task_dims, shared), spell.calls)

@@ -1,7 +1,7 @@
 """The helpers that sort rows: ``sort_<dtype>``, and ``order_<dtype>`` of the integers that it sorts.
 
-Networks of comparisons are unrolled here; the shuffles between their steps are lists of lanes. Of a row whose length is
-known, the compiler keeps one network or the quicksort: what chooses between them is inlined.
+Sorting networks are unrolled here, and the shuffles between their steps are lists of lanes. For a row of known length,
+the compiler keeps one network or the quicksort, as the code that selects between them is inlined.
 """
 
 from __future__ import annotations
@@ -90,6 +90,6 @@ def _comparisons(n: int) -> list[tuple[int, int]]:
 
 @cache
 def _partings() -> list[str]:
-    """Return for each mask of 8 lanes the lanes that are set, then the others, as bytes of a C number."""
+    """Return for each mask of 8 lanes the set lanes, then the others, as bytes of a C number."""
     orders = [sorted(range(8), key=lambda i: not mask >> i & 1) for mask in range(256)]
     return [f"0x{sum(lane << 8 * i for i, lane in enumerate(order)):016x}" for order in orders]

@@ -1,8 +1,8 @@
 """Spell expressions of loop nests as C, for the templates to put into statements.
 
-Floats and vectors have C's operators; integers have functions that are defined for all arguments
+Floats and vectors use C's operators. Integers use functions that are defined for all arguments
 (``templates/kernels/integers.h.j2``), and functions of vectors are named ``exp_f32v``. A ``Speller`` counts the
-functions that it calls, so that their definitions can stand before.
+functions that it calls, so that their definitions can precede the calls.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Speller:
         return self.function(f"{C_FUNCTIONS.get(x.name, x.name)}_{self.suffix(type_)}", [*map(self, x.args)])
 
     def has_operator(self, x: Call) -> bool:
-        """Tell whether C's operator does what a call means."""
+        """Tell whether an operator of C computes a call."""
         dtype, lanes = x.args[0].type
         return x.name not in ARITHMETIC or dtype == "index" or is_float(dtype) or lanes != 1
 
@@ -188,7 +188,10 @@ class Speller:
         return f"({SCALARS[type_.dtype]}){self.inside(x, UNARY)}", UNARY
 
     def bitcast(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """Reinterpret bits: halves are bits in C already, and integers of one size differ by their type alone."""
+        """Reinterpret bits.
+
+        Half-precision numbers already are bits in C, and integers of one size differ only in their type.
+        """
         text, own, target = self.inside(x, UNARY - 1), DTYPES[x.type.dtype], DTYPES[type_.dtype]
         if own is target and own.kind == "f" and own.itemsize > 2:
             return text, UNARY
@@ -205,7 +208,10 @@ class Speller:
         return self.cast_number(self.inside(x, UNARY - 1), x.type.dtype, type_.dtype)
 
     def cast_lanes(self, x: Expr, type_: ValueType) -> tuple[str, int]:
-        """Convert lanes; truth values become masks as wide as what they select, loads convert their elements."""
+        """Convert lanes.
+
+        Truth values become masks as wide as the values that they select, and loads convert their elements.
+        """
         source, target = x.type.dtype, type_.dtype
         if isinstance(x, Load) and target.startswith("m"):
             return f"{self.load(x, ValueType(f'f{target[1:]}', type_.lanes))[0]} != 0", 9
@@ -239,7 +245,7 @@ class Speller:
         return f"({SCALARS[target]}){x}", UNARY
 
     def element(self, s: Store) -> str:
-        """Return the number that a statement stores, as it lies in memory."""
+        """Return the number that a statement stores, in its form in memory."""
         text = self.inside(s.value, UNARY - 1) if s.array.dtype == "bool" else self(s.value)
         return f"(uint8_t){text}" if s.array.dtype == "bool" else text
 
@@ -290,7 +296,7 @@ class Speller:
 
 
 def increment(s: Assign) -> Expr | None:
-    """Return what an assignment adds to its variable, or None if it does anything else."""
+    """Return the addend of an assignment that adds to its variable, or None for any other assignment."""
     x = s.value
     is_sum = isinstance(x, Call) and x.name == "add" and x.args[0] == s.var and is_float(x.type.dtype)
     return x.args[1] if is_sum and isinstance(x, Call) else None
@@ -306,7 +312,7 @@ def dim_text(value: Dim) -> str:
 
 
 def literal(value: float, dtype: str) -> str:
-    """Return a number as C, exact to the last bit and as short as can be; halves are the bits that are stored."""
+    """Return the shortest C literal that is exact to the last bit; half-precision numbers are their stored bits."""
     if dtype in HALVES:
         return _half(value, dtype)
     if not dtype.startswith("f"):

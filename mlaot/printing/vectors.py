@@ -83,7 +83,7 @@ _NAME = re.compile(r"([a-z]\w*?)_(?:(f16|bf16|f32|f64|i32|i64|i16|i8|u8|bool)_as
 
 @cache
 def functions() -> frozenset[str]:
-    """Return the functions of floats that have a template each, such as ``exp``, and no part in another one."""
+    """Return the functions of floats that each have a template of their own, such as ``exp``."""
     families = {name.split(".")[0] for name in template_names("vector")}
     families = {
         name for name in families if not name.endswith(("_as", "_half", "_part", "_fast")) and name not in SHARED
@@ -204,7 +204,7 @@ def _context(name: str, family: str, source: str, dtype: str, form: str, isa: Is
 def _alternate(vector: str, lanes: int, first: int, second: int) -> str:
     """Return the C of every second lane of x from the number ``first`` on, then of y from ``second`` on.
 
-    One instruction chooses among 32-bit lanes of both in each half of 32 bytes, another one orders pairs of lanes.
+    One instruction selects 32-bit lanes of both in each half of 32 bytes, and another one orders pairs of lanes.
     """
     x, y = range(first, lanes, 2), range(lanes + second, 2 * lanes, 2)
     if vector not in ("f32v", "i32v") or lanes != 8:
@@ -246,10 +246,10 @@ def _shuffles(family: str, bits: int, lanes: int, size: int) -> dict[str, Any]:
 
 
 def _transposition(lanes: int, part: int) -> list[list[tuple[int, int, list[int]]]]:
-    """Return the steps that transpose a square of ``lanes`` rows: for each new row, two old ones and lanes of them.
+    """Return the steps that transpose a square of ``lanes`` rows: for each new row, two old rows and their lanes.
 
-    First the square's parts of ``part`` lanes, 16 bytes, change places; then each is transposed by interleaving its
-    rows, which every CPU does by one instruction a row.
+    First the square's parts of ``part`` lanes, 16 bytes, are exchanged. Then each part is transposed by interleaving
+    its rows, which needs one instruction per row on every CPU.
     """
     steps = []
     for half in [lanes >> i for i in range(1, lanes.bit_length()) if lanes >> i >= part]:
@@ -263,7 +263,7 @@ def _transposition(lanes: int, part: int) -> list[list[tuple[int, int, list[int]
 
 
 def _combine(family: str, suffix: str) -> str:
-    """Return C that combines two vectors, ``x`` and ``other``, on the way to one number."""
+    """Return C that combines two vectors, ``x`` and ``other``, as a step of a reduction to one number."""
     if family not in BY_LANES:
         return ""
     function = BY_LANES[family].function

@@ -1,4 +1,4 @@
-"""Ask built modules in processes of their own, since the CPU may kill compiled code."""
+"""Query built modules in separate processes, since compiled code for another CPU may be killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPT = Path(__file__).with_name("script.py")
 
 @dataclass(frozen=True)
 class BuiltModule:
-    """An extension module: its dotted name, and its file unless Python is to find it by its name."""
+    """An extension module: its dotted name, and its file unless Python finds it by name."""
 
     name: str
     file: Path | None = None
@@ -44,7 +44,7 @@ class BuiltModule:
 
 
 def ask(module: BuiltModule, question: str, isa: str | None = None, **details: object) -> dict[str, Any]:
-    """Return the answer of ``script.py`` about a module, from a process of its own; raise an error if it fails."""
+    """Return the answer of ``script.py`` about a module, from a separate process; raise an error if it fails."""
     environ = {**os.environ, **({"MLAOT_ISA": isa} if isa else {})}
     file = None if module.file is None else str(module.file.resolve())
     text = json.dumps({"name": module.name, "file": file, "ask": question, **details})

@@ -1,4 +1,4 @@
-"""Load an extension module from its file, without its package; what it imports may lie where a wheel has it."""
+"""Load an extension module from its file, without its package; it may import modules from a wheel's folder."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def load(name: str, file: str | None) -> ModuleType:
 
 
 def is_made_by_mlaot(module: ModuleType) -> bool:
-    """Tell whether ``info`` of a module is that of mlaot's modules; others may have an ``info``, too."""
+    """Tell whether ``info`` of a module is that of a module of mlaot, as other modules may also have an ``info``."""
     try:
         return "entries" in module.info()
     except Exception:  # another module's `info` may be anything
@@ -63,7 +63,7 @@ def is_made_by_mlaot(module: ModuleType) -> bool:
 
 
 def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the module's errors as shares of their bounds, or what it missed."""
+    """Return the module's errors as shares of their bounds, or a description of the failure."""
     try:
         return {"shares": module.selftest()}
     except RuntimeError as error:
@@ -73,7 +73,7 @@ def selftest(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 def golden(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the largest error of each output of the golden ``calls``, relative to its largest expected element.
 
-    Errors of sums count by the root of how many elements are in them.
+    The error of a sum is divided by the root of its number of elements.
     """
     from mlaot.ir.ports import Draw, numbers, port_of, signed_sums
 
@@ -105,8 +105,8 @@ def info(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
 def values(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``info``; write state and answers to seeded inputs into the file ``arrays``.
 
-    ``limits`` are bounds of the integers that are drawn for an entry. ``refused`` has the entries that refuse the
-    inputs.
+    ``limits`` are bounds of the integers that are drawn for an entry. ``refused`` has the entries that raise an error
+    for the inputs.
     """
     arrays: dict[str, Any] = state(module)
     limits, refused = dict[str, int](), dict[str, str]()
@@ -152,7 +152,7 @@ def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 def find_inputs(
     module: ModuleType, name: str, types: Mapping[str, str], dims: Mapping[str, int], limits: tuple[int, ...]
 ) -> tuple[Arrays, int]:
-    """Return seeded inputs that the entry takes, and the bound of their integers."""
+    """Return seeded inputs that the entry accepts, and the bound of their integers."""
     call = getattr(module.Model(), name)
     parameters = inspect.signature(call).parameters  # `...` is a default, too: what set_input() left
     required = [key for key in types if not isinstance(parameters[key].default, int | float)]
@@ -185,9 +185,9 @@ def draw(text: str, dims: Mapping[str, int], limit: int, rng: np.random.Generato
 
 
 def bench(module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure seconds of a call of each entry, at each of ``batches``: median and extremes of interleaved rounds.
+    """Measure the seconds of a call of each entry at each of ``batches``: median and extremes of interleaved rounds.
 
-    With ``profile``, of a module that has one, add the events of the fastest call that it traced.
+    With ``profile``, add the events of the fastest traced call, if the module has a profile.
     """
     about = module.info()
     calls: dict[tuple[str, int | None], Callable[[], object]] = {}
@@ -230,7 +230,7 @@ def bind_call(module: ModuleType, name: str, types: Mapping[str, str], dims: Map
 
 
 def time_calls(call: Callable[[], object], repeats: int) -> float:
-    """Return the seconds of so many calls."""
+    """Return the seconds of ``count`` calls."""
     started = time.perf_counter()
     for _ in range(repeats):
         call()

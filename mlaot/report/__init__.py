@@ -1,1 +1,1 @@
-"""What a build stores and prints of a model besides its C: golden vectors, metadata, warnings, reports."""
+"""Data and output of a build besides the C: golden vectors, metadata, warnings, reports."""

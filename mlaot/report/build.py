@@ -1,4 +1,4 @@
-"""Add to a program what a build needs besides its code, and report on it."""
+"""Add metadata and golden vectors to a program, and report on it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def add_metadata(program: Program, graphs: Module) -> Program:
 def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
     """Add golden vectors, for which NumPy evaluates the model, or print why there are none.
 
-    Print how far the answers of the model's references are from them, what weights in fewer bits save and cost, and how
-    much memory a text takes.
+    Print the difference of the model's references from them, the size saved and the error caused by weights in fewer
+    bits, and the memory of a text.
     """
     references = model.references if isinstance(model, Declaration) else {}
     vectors, reason = golden_vectors(graphs, program.module)
@@ -56,7 +56,7 @@ def add_golden_vectors(program: Program, graphs: Module, model: Any) -> Program:
 
 
 def text_report(module: ExtensionModule, generation: Generation) -> str:
-    """Return how much memory a text takes."""
+    """Return a line with the memory of a text."""
     size = sum(prod(slot.shape) * DTYPES[slot.dtype].itemsize for slot in module.slots if slot.kind == "buffer")
     line = f"{module.name}: each text, of at most {generation.context:,} tokens, takes {size:,} bytes"
     more = module.memory_bytes - module.state_bytes
@@ -64,7 +64,7 @@ def text_report(module: ExtensionModule, generation: Generation) -> str:
 
 
 def report_files(settings: Settings, model: ModelSettings, files: Mapping[str, str | bytes]) -> None:
-    """Print what ``long_files`` has to say, and whether a model cannot share the runtime of the others."""
+    """Print the result of ``long_files``, and whether a model cannot share the runtime of the others."""
     lines = long_files(model.module, files)
     if settings.runtime and f'RUNTIME_NAME "{settings.runtime}"' not in str(files[f"{model.stem}.c"]):
         lines.append(f"{model.module} has a runtime of its own, as it needs more than {settings.runtime} has")
@@ -73,7 +73,7 @@ def report_files(settings: Settings, model: ModelSettings, files: Mapping[str, s
 
 
 def long_files(module: str, files: Mapping[str, str | bytes]) -> list[str]:
-    """Return a line if the kernels are too long for all optimizations of the compiler."""
+    """Return a line if the kernels are too long to compile with all optimizations."""
     lines = [text.count("\n") for name, text in files.items() if isinstance(text, str) and LONG_KERNELS in text]
     how = "with -O1 and without inlining, as gcc would take more than a minute for each file otherwise"
     return [f"{module}: {max(lines):,} lines of C an instruction set, compiled {how}"] if lines else []

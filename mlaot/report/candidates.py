@@ -1,7 +1,7 @@
-"""Calls that golden vectors may be made of: sizes of the open dims, and how the inputs are drawn.
+"""Candidate calls for golden vectors: sizes of the open dims, and how the inputs are drawn.
 
-A sample says both. Else sizes are searched that keep the model's conditions, leave at least two elements along each
-axis of its values, and differ from dim to dim, so that two that are mixed up give other answers.
+A sample gives both. Otherwise sizes are searched that meet the model's conditions, and give at least two elements along
+each axis of its values. Sizes of dims differ, so that confused dims give wrong answers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VARIANTS = ((0, 1, 256), (1, 1, 64), (2, 16, 8), (3, 0.25, 8))  # seeds, factors
 
 
 def candidates(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> Iterator[tuple[Sizes, Draws]]:
-    """Yield calls to try, the most telling first; each size with the first draw before the others with their second."""
+    """Yield calls to try, the most informative first: each size with the first draw, then each size with the second."""
     sample = {name: array for name, array in (module.sample or {}).items() if name in graph.inputs}
     waiting: list[tuple[Sizes, Iterator[Draws]]] = []
     for sizes in _light_first(entry, graph, _sizes(entry, graph, module, dims, sample)):
@@ -48,7 +48,7 @@ def candidates(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]
 
 
 def cost(entry: Entry, graph: Graph, sizes: Sizes) -> int:
-    """Return how many operations NumPy would do in the time that an evaluation takes."""
+    """Return the number of NumPy's operations that take as long as an evaluation."""
     return substitute(parse(entry.work), sizes) + NODE * len(graph.nodes())
 
 
@@ -63,9 +63,9 @@ def _draws(entry: Entry, sizes: Sizes, sample: Mapping[str, Array]) -> Iterator[
 
 
 def _draw(port: Port, sizes: Sizes, array: Array | None, seed: int, factor: float, most: int) -> Draw:
-    """Return how an input is made: of the first numbers of a sample, or of its range, or of no knowledge.
+    """Return the draw of an input: the first numbers of a sample, numbers in its range, or a default.
 
-    Arrays of integers of which nothing is known are first taken for bytes.
+    Arrays of integers without a known range are first drawn as bytes.
     """
     draw, is_float = draw_of(port.dtype), port.dtype in ("f64", "f32", "f16", "bf16")
     if port.shape and not is_float and port.dtype != "bool" and not port.ranges:
@@ -83,7 +83,7 @@ def _draw(port: Port, sizes: Sizes, array: Array | None, seed: int, factor: floa
 
 
 def _range_of(array: Array, *, is_float: bool) -> Draw:
-    """Return the range of a sample's numbers; powers of two, with which those that are drawn are exact."""
+    """Return the range of a sample's numbers, widened to powers of two, so that drawn numbers are exact."""
     low, high = float(array.min()), float(array.max())
     if not is_float:
         return Draw(low, high - low + 1) if high - low < 2**31 else draw_of("i64")
@@ -95,7 +95,7 @@ def _range_of(array: Array, *, is_float: bool) -> Draw:
 def _sizes(
     entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...], arrays: Mapping[str, Array]
 ) -> Iterator[Sizes]:
-    """Yield sizes of the dims to try: those of the sample, first with few of its rows, then such that all differ."""
+    """Yield sizes of the dims to try: those of the sample, first with few of its rows, then sizes that all differ."""
     equal = [dict.fromkeys(dims, size) for size in EQUAL]
     if SEEN in dims:  # as many as there are tokens, which are not changed apart
         yield from equal
@@ -133,7 +133,7 @@ def _open_extents(graph: Graph) -> list[Dim]:
 
 
 def _light_first(entry: Entry, graph: Graph, sizes: Iterable[Sizes]) -> Iterator[Sizes]:
-    """Yield the sizes whose calls do not take long; if none is taken, those whose call is the shortest of the rest."""
+    """Yield the sizes whose calls are short; if none is used, then the size with the shortest of the other calls."""
     heavy: list[tuple[int, Sizes]] = []
     for each in sizes:
         operations = cost(entry, graph, each)

@@ -1,10 +1,10 @@
-"""Golden vectors: what a module's functions must return on any machine, computed by the oracle in float64.
+"""Golden vectors: the results that a module's functions must return on any machine, computed by the oracle in float64.
 
 Inputs are those of a sample, or generated from a seed, the same in Python and in C, and exact in their dtype. A module
-carries each output up to ``SUMS`` elements, of more as many sums of all, and a bound on their errors. That bound is not
-measured on compiled code: it is a multiple of the error of the optimized graph when NumPy evaluates it in the model's
-own dtypes, or of how far the model's answers move where inputs and weights move by one rounding, if that is more. Of
-several calls that one is taken whose answers tell most of the weights.
+contains the elements of each output, or ``SUMS`` sums of them if there are more, and a bound of their errors. The bound
+is not measured on compiled code. It is a multiple of the larger of two errors. One is the error of the optimized graph
+when NumPy evaluates it in the model's own dtypes. The other is the change of the answers when inputs and weights change
+by one rounding. Of several calls, the one is chosen whose answers depend on most weights.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MOST_MOVED = 1 << 24  # elements of a weight that is moved, as more would take t
 
 
 def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[tuple[Golden, ...], str]:
-    """Make a call of each function that can be replayed, by the graphs that ``module`` was optimized from.
+    """Return golden vectors of each function that can be replayed, from the graphs that ``module`` was optimized from.
 
-    Where there is none, say why.
+    For any other function, return the reason.
     """
     if module.options.unchecked:
         return (), module.options.unchecked
@@ -69,9 +69,9 @@ def golden_vectors(module: Module, lowered: ExtensionModule) -> tuple[tuple[Gold
 
 @dataclass(frozen=True)
 class Answers:
-    """What a call gives: as declared, exactly, rounded, and where inputs and weights move by one rounding.
+    """The answers of a call: declared, exact, rounded, and with inputs and weights changed by one rounding.
 
-    ``declared`` and ``exact`` differ where weights are stored in fewer bits. Of calls that take long the last is None.
+    ``declared`` and ``exact`` differ if weights are stored in fewer bits. For long calls the last answers are None.
     """
 
     declared: Mapping[str, Any]
@@ -81,7 +81,7 @@ class Answers:
 
 
 def _golden_calls(entry: Entry, graph: Graph, module: Module, dims: tuple[str, ...]) -> list[Golden] | str:
-    """Compute the entry's answers for some values of its dims and inputs, or say why there are none."""
+    """Compute the entry's answers for some values of its dims and inputs, or return the reason why there are none."""
     if any(map(draws, graph.nodes())):
         return "draws random numbers"
     reason, evaluations, spent = "", 0, 0
@@ -120,7 +120,7 @@ def _golden_calls(entry: Entry, graph: Graph, module: Module, dims: tuple[str, .
 
 
 def _wrong_weights(graph: Graph, module: Module, operations: int) -> list[tuple[str, Array]] | None:
-    """List arrays of weights of which a row is zero, as many as there is time to look for; None without weights."""
+    """List arrays of weights with one row set to zero, as many as there is time to evaluate; None without weights."""
     rng = np.random.default_rng(0)
     named = {name: np.atleast_1d(array) for name, array in module.declared_slots.items() if name in graph.inputs}
     floats = {name: array for name, array in named.items() if array.dtype.kind == "f" and np.any(array)}
@@ -132,7 +132,7 @@ def _wrong_weights(graph: Graph, module: Module, operations: int) -> list[tuple[
 
 
 def _without(array: Array, row: int) -> Array:
-    """Return an array of which one row is zero: where nothing activates it, that shows nowhere."""
+    """Return an array with one row set to zero, which has no effect on answers if nothing activates the row."""
     wrong = array.copy()
     wrong[row] = 0
     return wrong
@@ -146,7 +146,7 @@ def _shown(
     made: Golden,
     others: Iterable[tuple[str, Array]] | None,
 ) -> Array:
-    """Tell of each of some wrong weights whether the answers show it; of none, that nothing is left to show."""
+    """Return for each array of wrong weights whether the answers change; for None, that everything is detected."""
     if others is None:
         return np.ones(1, bool)
     shown: list[bool] = []
@@ -159,7 +159,10 @@ def _shown(
 
 
 def _most_telling(found: Sequence[tuple[Golden, Array]]) -> list[Golden]:
-    """Return the call that shows most of what is wrong, then others as long as they show more; two of unknown ones."""
+    """Return the call that detects most wrong weights, then further calls as long as they detect more.
+
+    If there are no wrong weights to detect, return two calls.
+    """
     seen = np.zeros_like(found[0][1])
     if not seen.size:
         return [made for made, _ in found[:2]]
@@ -193,7 +196,7 @@ def _answers(
 
 
 def _moved(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a graph reads, each number moved by one rounding of its dtype up or down."""
+    """Return the inputs of a graph with each number changed up or down by one rounding of its dtype."""
     rng = np.random.default_rng(0)
     moved: dict[str, Any] = {}
     for name in graph.inputs.keys() & arrays.keys():
@@ -227,7 +230,7 @@ def _golden(
 
 
 def _refusal_graph(entry: Entry, graph: Graph) -> Graph | None:
-    """Return what computes whether inputs are refused, and no more of the graph; None where none are."""
+    """Return the part of the graph that computes whether inputs are invalid, or None."""
     if not entry.refusals:
         return None
     hidden = {port.name: graph.outputs[port.name].find() for port in entry.outputs[len(entry.results) :]}
@@ -237,13 +240,13 @@ def _refusal_graph(entry: Entry, graph: Graph) -> Graph | None:
 
 
 def _refused(entry: Entry, answers: Mapping[str, Any]) -> str:
-    """Return why inputs are refused, if they are."""
+    """Return the reason why inputs are invalid, if they are."""
     number = int(answers[entry.outputs[-1].name]) if entry.refusals else 0
     return entry.refusals[number - 1] if number else ""
 
 
 def _unusable(entry: Entry, answers: Answers) -> str:
-    """Return why answers cannot be compared, if so."""
+    """Return the reason why answers cannot be compared, if they cannot."""
     every = [found for found in (answers.exact, answers.rounded, answers.moved) if found is not None]
     if not any(np.size(answers.exact[port.name]) for port in entry.results):
         return "gives nothing for generated inputs"
@@ -260,7 +263,7 @@ def _unusable(entry: Entry, answers: Answers) -> str:
 
 
 def _drift(declared: Any, exact: Any) -> float:
-    """Return the largest change of an output's elements, as a share of the largest one."""
+    """Return the largest change of an output's elements, relative to the largest element."""
     largest = np.abs(np.asarray(declared, np.float64)).max(initial=0)
     return _largest_difference(declared, exact) / float(max(largest, np.finfo(float).tiny))
 
@@ -276,14 +279,14 @@ def _largest(array: Any) -> float:
 
 
 def _bound(answers: Answers, port: Port) -> float:
-    """Return how far off the sums of an output may be."""
+    """Return the bound of the errors of an output's sums."""
     if port.dtype not in EPSILONS:
         return 0.0
     return _spread(answers, port.name) + _least_bound(answers.exact[port.name], port)
 
 
 def _spread(answers: Answers, name: str) -> float:
-    """Return how far off the sums of an output may be by what rounding does to it."""
+    """Return the bound of the errors of an output's sums that follows from the effect of rounding."""
     sums = signed_sums(answers.exact[name])
     error = _largest(signed_sums(answers.rounded[name]) - sums)
     moved = 2 * error if answers.moved is None else _largest(signed_sums(answers.moved[name]) - sums)
@@ -291,10 +294,10 @@ def _spread(answers: Answers, name: str) -> float:
 
 
 def _least_bound(exact: Array, port: Port) -> float:
-    """Return how far off the sums of an output may be in any case."""
+    """Return the least bound of the errors of an output's sums."""
     return ROUNDINGS * EPSILONS[port.dtype] * _size(exact)
 
 
 def _size(exact: Array) -> float:
-    """Return how large sums of an output may be, by its largest element: those that are added are of either sign."""
+    """Return the size of an output's sums, estimated from its largest element, as addends have random signs."""
     return float(np.sqrt(-(-np.size(exact) // SUMS))) * _largest(exact)

@@ -1,6 +1,6 @@
-"""Metadata of a model that its C no longer shows: ``model.json`` beside it, for the SBOM and for budgets.
+"""Metadata of a model that its C does not contain: ``model.json`` beside it, for the SBOM and for budgets.
 
-An sdist carries the file, so that a build from it obeys the same budgets.
+An sdist contains the file, so that a build from it obeys the same budgets.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LEAVES = ("const", "input")  # ops that compute nothing
 
 
 def graph_metadata(module: Module) -> dict[str, Any]:
-    """Return what only the graphs know: a digest of them, how often each op occurs, the dtypes of the weights.
+    """Return the metadata of the graphs: their digest, the count of each op, and the dtypes of the weights.
 
-    The digest is of the text form, which leaves out arrays of weights: these have a digest of their own.
+    The digest is of the text form, which leaves out arrays of weights. These have a digest of their own.
     """
     graphs = dict(sorted(module.graphs.items()))
     texts = "\n".join(map(str, graphs.values()))
@@ -63,7 +63,7 @@ def ops(graph: Graph) -> Counter[str]:
 
 
 def metadata_text(program: Program, weights: memoryview) -> str:
-    """Return the content of ``model.json``: ``graph_metadata``, and what the lowered program knows."""
+    """Return the content of ``model.json``: ``graph_metadata``, and the metadata of the lowered program."""
     module = program.module
     content = {
         **module.metadata,
@@ -78,7 +78,7 @@ def metadata_text(program: Program, weights: memoryview) -> str:
 
 
 def workspace(entry: Entry) -> int:
-    """Return the bytes for as many rows as are computed at a time, every other dimension being 1."""
+    """Return the bytes for the rows that are computed at a time, with every other dimension 1."""
     return substitute(parse(entry.workspace), Sizes({entry.rows: entry.tile}))
 
 

@@ -1,4 +1,4 @@
-"""Show how the graphs of a model shrink from pass to pass, and what they are after the last one."""
+"""Report how each pass changes the graphs of a model, and show the graphs after the last pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mlaot.settings.options import DEFAULTS, Options
 
 
 def final_graphs(settings: Settings, model: ModelSettings) -> Module:
-    """Return the module of a model after all passes, which lowering starts from."""
+    """Return the module of a model after all passes, which is the input of lowering."""
     with open_model(settings, model) as (declared, options, sample), pause_collection():
         return passes.run(model.module, trace(declared), options, sample=sample)
 
 
 def pass_report(settings: Settings, *, egraph: bool = False) -> str:
-    """Return node counts of every model after every pass; with ``egraph`` that pass runs, and its proof follows."""
+    """Return node counts of every model after every pass. With ``egraph`` that pass runs too, and its proof follows."""
     lines = []
     for model in settings.models:
         with open_model(settings, model) as (declared, options, sample):

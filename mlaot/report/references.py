@@ -1,4 +1,4 @@
-"""Hold a model's answers against those that others compute of the same declaration: a second opinion."""
+"""Compare a model's answers with those of other implementations of the same declaration."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ROUNDING_SHARE = 1e-2  # of the largest element: more than rounding in any dtype
 def compare_references(
     references: Mapping[str, Reference], module: Module, lowered: ExtensionModule, vectors: Iterable[Golden]
 ) -> Iterator[str]:
-    """Yield a line for each reference of ``forward``: how far its answers are from the model's.
+    """Yield a line for each reference of ``forward``: the difference of its answers from the model's.
 
-    The inputs are those of the first golden vector, and so is the bound where that is beyond rounding. References may
-    err: it is an error where ``COUNTS`` gives another answer, or all of several do.
+    The inputs are those of the first golden vector, and so is the bound if that is larger than rounding. References may
+    be wrong. It is an error if the reference ``COUNTS`` differs, or if there are several and all differ.
     """
     vector = next((vector for vector in vectors if vector.entry == "forward"), None)
     if not references or vector is None:
@@ -57,7 +57,7 @@ def compare_references(
 
 
 def _relative_error(ours: Any, theirs: Any) -> float:
-    """Return the largest difference as a share of the largest element; of integers, the share that differ."""
+    """Return the largest difference relative to the largest element; for integers, the share that differ."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape:
         return float("inf")

@@ -1,4 +1,4 @@
-"""Report on weights in fewer bits: what they save, and how far they move the answers."""
+"""Report on weights in fewer bits: the size that they save, and their effect on the answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlaot.passes.frozen.quantize import split_sample
 
 
 def narrow_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
-    """Return a line on what weights in fewer bits save and cost."""
+    """Return a line on the size that weights in fewer bits save, and their effect on the answers."""
     used = {name for graph in module.graphs.values() for name in graph.inputs} & module.parameters.keys()
     others_bytes = sum(module.parameters[name].nbytes for name in used - module.narrow.keys() - module.grouped.keys())
     saved_bytes = sum(module.parameters[name].nbytes // 2 for name in used & module.narrow.keys())
@@ -31,7 +31,8 @@ def narrow_weights_report(module: Module, vectors: Iterable[Golden]) -> str:
 def quantization_report(module: Module, vectors: Iterable[Golden]) -> Iterator[str]:
     """Yield a line for each product that is computed with bytes, then lines on the answers to the sample, if any.
 
-    Errors are shares: of weights, of the root of their mean square; of answers, of the largest one.
+    Errors of weights are relative to the root of their mean square, and errors of answers relative to the largest
+    answer.
     """
     products = list(dict.fromkeys(module.quantized))
     before = sum(4 * prod(product.shape) for product in products)
@@ -65,7 +66,7 @@ def _describe(product: Quantized) -> str:
 
 
 def _sample_answers(module: Module, *, is_declared: bool) -> dict[str, Array]:
-    """Return what ``forward`` gives for the sample, as declared or as compiled."""
+    """Return the results of ``forward`` for the sample, declared or compiled."""
     graph = (module.declared if is_declared else module.graphs)["forward"]
     slots = module.declared_slots if is_declared else module.slots
     assert module.sample is not None
@@ -74,7 +75,7 @@ def _sample_answers(module: Module, *, is_declared: bool) -> dict[str, Array]:
 
 
 def _error_text(exact: Array, rounded: Array) -> str:
-    """Say how far answers are from exact ones, and in how many of several rows the largest one is the same."""
+    """Describe the error of answers, and for several rows the number in which the largest answer is the same."""
     exact, rounded = exact.astype(np.float64), rounded.astype(np.float64)
     largest = max(float(np.abs(exact).max()), np.finfo(np.float32).tiny)
     differences = np.abs(rounded - exact)
@@ -89,7 +90,7 @@ def _error_text(exact: Array, rounded: Array) -> str:
 
 
 def _drift_text(vectors: Iterable[Golden]) -> str:
-    """Say how far each entry moves, by the call that moves it most."""
+    """Describe the largest change of each entry's answers over all calls."""
     drifts: dict[str, float] = {}
     for call in vectors:
         drifts[call.entry] = max(call.drift, drifts.get(call.entry, 0.0))

@@ -16,9 +16,9 @@ SINGLE = (*EQUAL, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192
 
 
 def fitting_sizes(starts: Iterable[Mapping[str, int]], conditions: Sequence[Dim]) -> Iterator[Sizes]:
-    """Yield sizes that make no condition negative, each once: those next to each start, then others of one dim.
+    """Yield sizes that make no condition negative, each once: those near each start, then others of one dim.
 
-    Where all sizes of a start differ, so do those next to it, if they can.
+    If all sizes of a start differ, those near it differ too, if possible.
     """
     seen: list[Sizes] = []
     for start in starts:
@@ -36,7 +36,7 @@ def fitting_sizes(starts: Iterable[Mapping[str, int]], conditions: Sequence[Dim]
 
 
 def _mend(sizes: Sizes, conditions: Sequence[Dim]) -> Sizes | None:
-    """Change one dim after the other until no condition is negative; None where that does not help."""
+    """Change one dim after another until no condition is negative; return None if that fails."""
     broken = _broken(sizes, conditions)
     while broken:
         meant = {name: None for condition in broken for name in sorted(names(condition))}
@@ -49,7 +49,7 @@ def _mend(sizes: Sizes, conditions: Sequence[Dim]) -> Sizes | None:
 
 
 def _apart(sizes: Sizes, conditions: Sequence[Dim]) -> Sizes:
-    """Lengthen dims that have the size of one before, as far as the conditions let them."""
+    """Increase dims that equal an earlier one, as far as the conditions allow."""
     found: Sizes = {}
     for name, size in sizes.items():
         free = [other for other in range(size, 2 * size + 2) if other not in found.values()]

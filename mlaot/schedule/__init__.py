@@ -1,1 +1,1 @@
-"""Nest to nest, for one machine: what is declared of machines, what was tuned for them, and schedules."""
+"""Schedules, which rewrite nests for one machine; declarations of machines, and numbers tuned for them."""

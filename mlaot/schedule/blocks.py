@@ -1,4 +1,4 @@
-"""Rows in lanes or one by one: which is faster depends on how many there are, and on the machine's vectors.
+"""Choose between rows in lanes and single rows, by the number of rows and the machine's vectors.
 
 if in_lanes(end, 63, 6, 32):              if end >= 15:
     for i in vector(0, 32): ..      =>        for i_part in range(0, 32, 16): for i in vector(0, 16): ..
@@ -24,13 +24,13 @@ IN_LANES = "in_lanes"
 def in_lanes(rows: Expr, nodes: int, steps: int, block: int) -> Expr:
     """Tell whether ``nodes`` vector operations on a block are faster than ``steps`` steps for each of ``rows``.
 
-    ``block``: the rows of a block, which fill the vectors of ``FEATURE_BLOCK_BYTES``.
+    ``block`` is the number of rows of a block, which fill the vectors of ``FEATURE_BLOCK_BYTES``.
     """
     return Call(IN_LANES, (rows, Index(nodes), Index(steps), Index(block)), BOOL)
 
 
 def resolve_row_choices(body: Body, machine: Machine) -> Body:
-    """Decide for one machine from how many rows on they are in lanes."""
+    """Decide, for one machine, the number of rows from which on rows are in lanes."""
     return tuple(inner for s in body for inner in _resolve(s, machine))
 
 
@@ -41,10 +41,10 @@ def _resolve(s: Statement, machine: Machine) -> Body:
 
 
 def _choose(s: If, condition: Call, machine: Machine) -> Body:
-    """Return the branch for rows in lanes, the one for single rows, or a test that chooses by ``rows``.
+    """Return the branch for rows in lanes, the branch for single rows, or a test of ``rows`` that selects one.
 
     ``nodes`` operations on each of ``vectors`` vectors take as long as ``nodes * vectors * NODE_BY_VECTOR`` steps of a
-    row, and ``rows`` single rows take ``rows * steps``: lanes win from ``least`` rows on.
+    row, and ``rows`` single rows take ``rows * steps``. So lanes are faster from ``least`` rows on.
     """
     rows, *numbers = condition.args
     nodes, steps, block = (x.value for x in numbers if isinstance(x, Index) and isinstance(x.value, int))

@@ -1,11 +1,12 @@
-"""Loops in loops over elements that lie one behind the other, as one loop.
+"""Collapse nested loops over consecutive elements to one loop.
 
     for i in parallel(0, 16):                               for j in parallel_vector(0, 400):
         for j in range(0, 25):                      =>          y[j] = x[j] * 0.9
             y[i * 25 + j] = x[i * 25 + j] * 0.9
 
-Rows that are too short for vectors are long then, and arrays of any shapes have one kernel. Every index must move in a
-round of the outer loop as far as in all rounds of the inner one, so each round is the same as before: no bits change.
+Rows that are too short for vectors become long, and arrays of any shape share a kernel. Every index must move in a
+round of the outer loop as far as in all rounds of the inner loop. So each round computes the same as before, and no
+bits change.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ ELEMENTS = "elements"  # how many a kernel for arrays of any shape is given
 
 
 def collapse(body: Body) -> Body:
-    """Make one loop of loops in loops where that computes the same elements."""
+    """Collapse nested loops if that computes the same elements."""
     return tuple(_collapse_loop(s) for s in body)
 
 
 def generalize_size(nest: Nest) -> tuple[Nest, Mapping[str, int]]:
-    """Return a nest over ``ELEMENTS`` elements for one that is a loop over a fixed number, and that number.
+    """Replace the fixed number of elements of a nest that is one loop by ``ELEMENTS``; return the nest and the number.
 
     Arrays of all shapes, such as the parameters of an optimizer, then share a kernel.
     """
@@ -103,7 +104,7 @@ def _collapse_loop(s: Statement) -> Statement:
 
 
 def _can_collapse(outer: For, before: list[Statement], inner: For) -> bool:
-    """Tell whether both loops run upwards from 0, compute each element alike, and do nothing else."""
+    """Tell whether both loops run upwards from 0, compute each element in the same way, and do nothing else."""
     if any(loop.low != Index(0) or loop.step != 1 or loop.down or loop.tiled for loop in (outer, inner)):
         return False
     if not isinstance(outer.high, Index) or not isinstance(inner.high, Index):

@@ -1,4 +1,4 @@
-"""Contractions as the schedule sees them: the loops, the operands and the epilogue of a tiled nest.
+"""Contractions in the form for schedules: the loops, the operands and the epilogue of a tiled nest.
 
 for i in parallel(0, 64):                           Contraction(
     for j in parallel_tiled(0, 512):                    out=(i: 64, j: 512), summed=(k: 784), lanes="j",
@@ -30,11 +30,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that a contraction reads: its element index is ``offset`` plus each variable times its stride.
+    """An array that a contraction reads. Its element index is ``offset`` plus each variable times its stride.
 
-    ``vector``: whole vectors are loaded, along the lanes; else one element is broadcast. ``padded``: a whole vector may
-    be loaded past the end of the lanes' axis. ``panels``: the lanes' axis is cut into panels, and strides count rows of
-    a panel.
+    With ``vector`` whole vectors are loaded along the lanes; otherwise one element is broadcast. With ``padded`` a
+    whole vector may be loaded past the end of the lanes' axis. With ``panels`` the lanes' axis is cut into panels, and
+    strides count rows of a panel.
     """
 
     array: Array = field(compare=False)  # what it is called changes no schedule
@@ -48,11 +48,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Groups:
-    """How the operands of a contraction are stored: numbers of few bits, and fields of words.
+    """Grouped operands of a contraction: numbers of few bits, and fields of words.
 
-    The fields of a word that are multiplied at once, by the function ``dot``, are the innermost summed axis, the words
-    of a group the next one. The sum of a group is of integers, begins with ``start`` if that is not 0, and goes into
-    the whole sum times ``scale``, that of each column, and ``row_scale``, that of each row.
+    The fields of a word that the function ``dot`` multiplies at once are the innermost summed axis, and the words of a
+    group the next one. The sum of a group is of integers, and begins with ``start`` if that is not 0. It is added to
+    the whole sum times ``scale``, which is given for each column, and ``row_scale``, which is given for each row.
     """
 
     dot: str
@@ -70,7 +70,7 @@ class Groups:
 class Inside:
     """The rounds of the summed variable ``name`` whose terms are not all zeros: from ``low`` to below ``high``.
 
-    Both fall as the variable ``other`` of the result grows, and may lie outside of the variable's rounds.
+    Both decrease as the variable ``other`` of the result increases, and may be outside of the variable's rounds.
     """
 
     name: str
@@ -83,13 +83,13 @@ class Inside:
 class Contraction:
     """A nest that sums products (or combines the elements of one operand) over ``summed`` for each point of ``out``.
 
-    ``lanes``: the variable that runs along the lanes. If it is one of ``out``, the last operand is loaded in vectors;
-    if it is summed, all are, and the lanes are combined at the end. ``combine``: the function of two values. ``once``
-    stands before all loops; ``epilogue`` takes the sum, a variable ``acc``, at a point of ``out`` to memory. ``gates``:
-    an axis of ``out`` whose points are all in one tile; their sums are ``acc0``, ``acc1``.. there. ``dot``: where each
-    factor is four bytes, the function that adds their products to a sum, a 32-bit integer; else empty. ``groups``: the
-    last operand is stored in groups. ``power``: instead of products, differences are summed (1), or their squares (2).
-    ``inside``: what may be left out of the sums, as operands are padded.
+    ``lanes`` is the variable that runs along the lanes. If it is a variable of ``out``, the last operand is loaded in
+    vectors. If it is summed, all operands are, and the lanes are combined at the end. ``combine`` is the function of
+    two values. ``once`` comes before all loops, and ``epilogue`` stores the sum, a variable ``acc``, at a point of
+    ``out``. ``gates`` is an axis of ``out`` whose points are all in one tile, with the sums ``acc0``, ``acc1`` and so
+    on. ``dot`` is the function that adds products of four bytes to a 32-bit sum, if factors are bytes, and else empty.
+    ``groups`` describes a last operand in groups. With ``power`` 1 or 2, absolute differences or their squares are
+    summed instead of products. ``inside`` has the rounds outside of which operands are padding.
     """
 
     dtype: str
@@ -109,7 +109,7 @@ class Contraction:
 
     @property
     def has_integer_sums(self) -> bool:
-        """Whether what is multiplied are integers."""
+        """Whether the products are of integers."""
         return bool(self.dot) or self.groups is not None
 
 
@@ -189,7 +189,7 @@ def _in_groups(out: Sequence[For], start: Mutable, group: For, once: Body, epilo
 
 
 def _loops(body: Body) -> tuple[list[For], Body]:
-    """Split a body into the loops around it and what is inside them."""
+    """Split a body into its outer loops and the statements inside."""
     loops: list[For] = []
     while isinstance(body[0], For):
         loops.append(body[0])
@@ -204,7 +204,7 @@ def _extent(loop: For) -> Dim:
 
 
 def _inside(loop: For, out: Sequence[For]) -> Inside | None:
-    """Return which rounds of a summed variable a loop has, if those depend on a variable of the result."""
+    """Return the rounds of a loop over a summed variable, if they depend on a variable of the result."""
     if not (isinstance(loop.low, Call) and isinstance(loop.high, Call)):
         return None
     low, high = (end.args[0] for end in (loop.low, loop.high))
@@ -214,7 +214,7 @@ def _inside(loop: For, out: Sequence[For]) -> Inside | None:
 
 
 def _factors(s: Statement) -> tuple[str, list[Load]]:
-    """Return the function that combines a value into a sum, and the elements whose product that value is."""
+    """Return the function that combines a value into a sum, and the elements whose product the value is."""
     assert isinstance(s, Assign) and isinstance(s.value, Call), f"bug in mlaot: no sum is made by {s}"
     _, *factors = s.value.args
     if isinstance(factors[0], Call) and factors[0].name in ("mul", "abs"):
@@ -225,7 +225,7 @@ def _factors(s: Statement) -> tuple[str, list[Load]]:
 
 
 def _power(s: Statement) -> int:
-    """Return the power of the absolute differences that are summed, 0 where no differences are."""
+    """Return the power of the absolute differences that are summed, or 0 for products."""
     assert isinstance(s, Assign) and isinstance(s.value, Call)
     term = s.value.args[1]
     if not isinstance(term, Call) or not isinstance(term.args[0], Call) or term.args[0].name != "sub":
@@ -241,7 +241,7 @@ def _product(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _element(x: Expr) -> Load:
-    """Return the element behind a factor, which may be converted, be fields of it, or be several of them as a word."""
+    """Return the element of a factor, which may be its conversion, its fields, or a word of several elements."""
     while isinstance(x, Call):
         x = x.args[0]
     assert isinstance(x, Load), f"bug in mlaot: a sum over {x}"
@@ -305,7 +305,7 @@ def column_names(kernel: Contraction) -> list[str]:
 
 
 def gate_count(kernel: Contraction) -> int:
-    """Return how many accumulators the epilogue of one vector reads, 0 if there are no gates."""
+    """Return the number of accumulators that the epilogue of one vector reads, or 0 without gates."""
     return next((int(axis.size) for axis in kernel.out if axis.name == kernel.gates), 0)
 
 

@@ -1,8 +1,8 @@
 """The cost model of contractions: the register tile of one machine that is estimated to take the fewest cycles.
 
-A tile holds ``rows x columns`` accumulators: rows are points of labels that only the broadcast operand has, columns are
-vectors along the lanes (or points of labels that only the last operand has). Per step of the sum it loads rows +
-columns values for rows * columns multiply-adds: the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
+A tile has ``rows x columns`` accumulators. Rows are points of labels that only the broadcast operand has. Columns are
+vectors along the lanes, or points of labels that only the last operand has. Each step of the sum loads rows + columns
+values for rows * columns multiply-adds. This is the register-blocked micro-kernel of Goto and van de Geijn, Anatomy of
 High-Performance Matrix Multiplication (2008).
 """
 
@@ -37,12 +37,12 @@ from mlaot.schedule.traffic import best_order
 
 @dataclass(frozen=True)
 class Schedule:
-    """A choice of register tiles: ``counts`` points along each variable (of the lanes: vectors).
+    """A choice of register tiles: ``counts`` points along each variable, along the lanes vectors.
 
-    ``sets``: of accumulators. ``unrolled``: how many of the summed variables, from the innermost, are written out.
-    ``passes``: in how many parts the gates of a tile are summed, one after the other.
-    ``rows_inside``: all rows are done for one block of columns before the next block, so that columns are read from far
-    away only once.
+    ``sets`` is the number of sets of accumulators. ``unrolled`` is the number of summed variables, from the innermost,
+    whose loops are unrolled. ``passes`` is the number of parts in which the gates of a tile are summed, one after
+    another. With ``rows_inside`` all rows are computed for one block of columns before the next, so that columns are
+    read from far caches only once.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Schedule:
 
 
 def is_light(kernel: Contraction) -> bool:
-    """Tell whether a contraction is so small that short code is worth more than the last of its speed."""
+    """Tell whether a contraction is so small that short code matters more than its full speed."""
     return prod(nominal(axis.size) for axis in (*kernel.out, *kernel.summed)) < tuning.LIGHT_PRODUCTS
 
 
@@ -70,19 +70,22 @@ def cost(kernel: Contraction, machine: Machine) -> float:
 
 @lru_cache(512)
 def schedule(kernel: Contraction, machine: Machine) -> Schedule:
-    """Return the schedule that was measured to be the fastest, else the one that is estimated to be."""
+    """Return the schedule that was measured to be the fastest, or else the one that is estimated to be."""
     tuned = dict(machine.tuned).get(description(kernel)) if machine.tuned else None
     candidates = list(_candidates(kernel, machine))
     return next((s for s in candidates if str(s) == tuned), None) or _fastest(kernel, candidates, machine)
 
 
 def rank_schedules(kernel: Contraction, machine: Machine) -> list[Schedule]:
-    """Return all schedules, the one that is estimated to be the fastest first."""
+    """Return all schedules in order of their estimated cycles."""
     return sorted(_candidates(kernel, machine), key=lambda s: _cycles(kernel, s, machine))
 
 
 def _fastest(kernel: Contraction, candidates: Iterable[Schedule], machine: Machine) -> Schedule:
-    """Return the one of ``candidates`` that is estimated to be the fastest; only what may be is estimated in full."""
+    """Return the candidate with the fewest estimated cycles.
+
+    Only candidates that may be the fastest are fully estimated.
+    """
     least = sorted([(_cycles(kernel, s, machine, near=True), i, s) for i, s in enumerate(candidates)])
     best, fastest = inf, least[0][2]
     for bound, _, candidate in least:
@@ -95,9 +98,9 @@ def _fastest(kernel: Contraction, candidates: Iterable[Schedule], machine: Machi
 
 
 def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -> tuple[Axis, list[Schedule]] | None:
-    """Return the dynamic axis that ``plan`` walks in blocks, and the best tiles of 1, 2, .. rows that fill no block.
+    """Return the dynamic axis that ``plan`` walks in blocks, and the best tiles of 1, 2, .. remaining rows.
 
-    A light contraction has one of a single row.
+    A light contraction has only a tile of a single row.
     """
     for axis in kernel.out:
         count = plan.counts.get(axis.name, 1)
@@ -113,7 +116,7 @@ def remainder_schedules(kernel: Contraction, plan: Schedule, machine: Machine) -
 def _best_of_rest(
     kernel: Contraction, axis: Axis, rows: int, candidates: Iterable[Schedule], machine: Machine
 ) -> Schedule:
-    """Return the best of ``candidates`` where ``axis`` has so many rows only."""
+    """Return the best of ``candidates`` if ``axis`` has only ``rows`` rows."""
     rest = replace(kernel, out=tuple(replace(a, size=rows) if a is axis else a for a in kernel.out))
     return _fastest(rest, candidates, machine)
 
@@ -121,8 +124,8 @@ def _best_of_rest(
 def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
     """Yield the schedules whose tiles fit the registers.
 
-    A step of an m x n tile keeps m * n * sets accumulators, n vectors of the last operand and one broadcast value of
-    the first (all m where they are vectors), and a product where there is no fused multiply-add.
+    A step of an m x n tile needs m * n * sets accumulators, n vectors of the last operand, and one broadcast value of
+    the first, or all m if these are vectors. Without fused multiply-add it also needs a product.
     """
     sizes = {axis.name: nominal(axis.size) for axis in kernel.out}
     fixed = {axis.name for axis in kernel.out if isinstance(axis.size, int)}
@@ -144,13 +147,13 @@ def _candidates(kernel: Contraction, machine: Machine) -> Iterator[Schedule]:
 
 
 def _passes(kernel: Contraction, rows: int) -> list[int]:
-    """Return in how many parts the gates of a tile may be summed; a single row reads its weights once, as it is."""
+    """Return the numbers of parts in which the gates of a tile may be summed: one for a single row."""
     gates = gate_count(kernel)
     return [p for p in range(1, gates + 1) if gates % p == 0] if gates and rows > 1 else [1]
 
 
 def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: Machine) -> bool:
-    """Tell whether a step of m rows and n columns has registers enough, with as many values of a ``window`` kept."""
+    """Tell whether a step of m rows and n columns fits the registers, with the values of a ``window`` kept in them."""
     loads = n + (m if kernel.operands[0].vector or machine.loads_first else 1) + ("fma" not in machine)
     if kernel.dot and "vnni" not in machine:
         # The sums of pairs and the ones that add them; or 16-bit numbers, even and odd ones apart.
@@ -164,7 +167,7 @@ def _fits(kernel: Contraction, m: int, n: int, sets: int, window: int, machine: 
 
 
 def _adds_pairs(kernel: Contraction, machine: Machine) -> bool:
-    """Tell whether products of bytes become sums of pairs by one instruction, of 16 bits each."""
+    """Tell whether one instruction turns products of bytes into sums of pairs of 16 bits."""
     return kernel.dot == DOTS[1] and "three_operands" in machine
 
 
@@ -196,7 +199,7 @@ def _column_counts(
 
 
 def panel_vectors(kernel: Contraction, machine: Machine) -> int:
-    """Return the vectors in a row of a panel; 1 where no operand lies in panels."""
+    """Return the number of vectors in a row of a panel, or 1 if no operand is in panels."""
     panels = next((o.panels for o in kernel.operands if o.panels), None)
     return panels.width // lanes_of(kernel.dtype, machine) if panels else 1
 
@@ -220,9 +223,9 @@ def _row_counts(kernel: Contraction, sizes: dict[str, int], fixed: set[str]) -> 
 def _sets(kernel: Contraction) -> int:
     """Return the number of sets of accumulators, which a single row with few lanes needs.
 
-    A multiply-add waits ``latency`` cycles for the one before it into the same accumulator; sets are filled in turn
-    meanwhile. Where there are always many rows, such as the places of an image, these are filled instead. The number is
-    the same for every tile and machine, so a row's sum does not depend on the rows beside it.
+    A multiply-add waits ``latency`` cycles for the previous one into the same accumulator, so that several sets are
+    used in turn. If there are always many rows, such as the pixels of an image, rows are used instead. The number is
+    the same for every tile and machine, so that a row's sum does not depend on the rows beside it.
     """
     fixed = [axis.size for axis in kernel.out if axis.name in row_names(kernel) and isinstance(axis.size, int)]
     if prod(fixed) >= tuning.NARROW_ROWS:
@@ -236,9 +239,9 @@ def _sets(kernel: Contraction) -> int:
 
 
 def _unrolled_count(kernel: Contraction) -> int:
-    """Return how many summed variables, the taps of a window that slides along the rows, are written out.
+    """Return the number of summed variables, the taps of a window that slides along the rows, whose loops are unrolled.
 
-    Neighbouring rows read overlapping windows and share what they load.
+    Neighbouring rows read overlapping windows, and share their loads.
     """
     first = kernel.operands[0]
     if not first.vector or is_along_sum(kernel):
@@ -264,7 +267,7 @@ def _slides(kernel: Contraction, tap: Axis) -> bool:
 
 
 def _window(kernel: Contraction, rows: dict[str, int]) -> int:
-    """Return how many values the rows of a tile read along the innermost summed variable.
+    """Return the number of values that the rows of a tile read along the innermost summed variable.
 
     Windows of t taps that begin d taps apart cover (points - 1) * d + t values together, not points * t.
     """
@@ -278,9 +281,9 @@ def _window(kernel: Contraction, rows: dict[str, int]) -> int:
 
 
 def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool = False) -> float:
-    """Estimate the cycles of all tiles; ``near``: if all that they read were in the first-level cache.
+    """Estimate the cycles of all tiles; with ``near``, as if all operands were in the first-level cache.
 
-    Each axis is cut into blocks of few sizes, so there are few shapes of tiles: ``shapes`` counts the tiles of each.
+    Each axis is cut into blocks of few sizes, so there are few shapes of tiles; ``shapes`` counts the tiles of each.
     """
     lanes = lanes_of(kernel.dtype, machine)
     steps = 1.0
@@ -316,9 +319,9 @@ def _cycles(kernel: Contraction, plan: Schedule, machine: Machine, *, near: bool
 def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, streams: float, machine: Machine) -> float:
     """Estimate the cycles of one tile of m rows and n columns.
 
-    A step of the sum takes the longest of its m * n multiply-adds, its m + n loads, its share of what comes from
-    farther caches (``streams`` cycles for a multiply-add), and the latency of one multiply-add where the accumulators
-    are too few to hide it; plus shares of the loads, which overlap but not fully.
+    The time of a step of the sum is the longest of its m * n multiply-adds, its m + n loads, and its traffic from
+    farther caches (``streams`` cycles for a multiply-add). With too few accumulators to hide it, the latency of one
+    multiply-add may be longer. A share of the loads is added, which overlap, but not fully.
     """
     is_one = "vnni" in machine if kernel.has_integer_sums else "fma" in machine
     rate = machine.arithmetic // (1 if is_one else 2)  # multiply-adds a cycle
@@ -342,7 +345,7 @@ def _tile(kernel: Contraction, plan: Schedule, m: int, n: int, steps: float, str
 
 
 def _share_inside(kernel: Contraction, axis: Axis, plan: Schedule) -> float:
-    """Return the share of a summed variable's rounds that tiles have, which may leave out what is padding."""
+    """Return the share of a summed variable's rounds that tiles compute, which may leave out padding."""
     inside = next((each for each in kernel.inside if each.name == axis.name), None)
     is_unrolled = axis in kernel.summed[len(kernel.summed) - plan.unrolled :]
     if inside is None or is_unrolled or plan.counts.get(inside.other, 1) > 1:
@@ -353,7 +356,7 @@ def _share_inside(kernel: Contraction, axis: Axis, plan: Schedule) -> float:
 
 @lru_cache(64)
 def _mean_rounds(inside: Inside, places: int, size: int) -> float:
-    """Return the mean number of rounds that a summed variable of ``size`` has at all places of the other variable."""
+    """Return the mean number of rounds of a summed variable of ``size`` over all values of the other variable."""
     ends = [
         [nominal_extent(assign(end, {inside.other: i})) for end in (inside.low, inside.high)] for i in range(places)
     ]
@@ -361,7 +364,7 @@ def _mean_rounds(inside: Inside, places: int, size: int) -> float:
 
 
 def units(kernel: Contraction, axis: Axis, lanes: int) -> int:
-    """Return how many points an axis has; along the lanes, how many vectors."""
+    """Return the number of points of an axis, or of vectors along the lanes."""
     size = nominal(axis.size)
     return -(-size // lanes) if axis.name == kernel.lanes else size
 
@@ -379,8 +382,8 @@ def _moves(operand: Operand, axis: Axis) -> bool:
 def block_sizes(size: int, count: int, fixed: bool) -> list[tuple[int, int]]:
     """Cut an axis into blocks of at most ``count``; return pairs of a covered extent and its block size.
 
-    A fixed extent makes blocks of nearly equal sizes: 64 rows by at most 6 are 9 blocks of 6 and 2 of 5. A dynamic one
-    makes as many full blocks as fit, then blocks of a third, then single rows.
+    A fixed extent is cut into blocks of nearly equal sizes: 64 rows by at most 6 are 9 blocks of 6 and 2 of 5. A
+    dynamic extent is cut into as many full blocks as fit, then blocks of a third, then single rows.
     """
     if not fixed:
         rest = size % count

@@ -1,11 +1,11 @@
-"""The epilogue of a micro-kernel: what becomes of the accumulators when the sums are complete.
+"""The epilogue of a micro-kernel: the work on the accumulators when the sums are complete.
 
     c0_0, c0_1             y[i * 512 + j:16] = relu(c0_0 + bias[j:16])
     c1_0, c1_1     =>      y[i * 512 + j + 16:16] = relu(c0_1 + bias[j + 16:16]), ..
 
-A short epilogue is written out for each accumulator. A long one is written once, in loops over the tile's points: the
-accumulators are then stored in an array that these loops index. Where vectors run along the sum, a point is a number;
-functions that are worth a vector get one of several points:
+A short epilogue is unrolled for each accumulator. A long one is written once, in loops over the tile's points, which
+index an array of the accumulators. If vectors run along the sum, a point is a single number. Expensive functions then
+get a vector of several points:
 
     dots: f32[8] = ..                                  dots: f32[8] = ..
     for d_i: for d_j:                           =>     for d_i: for d_j: e0[..] = x[..]
@@ -58,7 +58,10 @@ LANE = Index(dim("lane"))
 
 
 def epilogue(tile: Tile, *, are_stored: bool = False) -> Iterator[Statement]:
-    """Yield the epilogue of every accumulator, or of the gates of every vector; ``are_stored``: in ``sums_of``."""
+    """Yield the epilogue of every accumulator, or of the gates of every vector.
+
+    ``are_stored`` if sums are in ``sums_of``.
+    """
     kernel, vectors = tile.kernel, len(tile.columns) // tile.gates
     cells = [(r, c) for r in range(len(tile.rows)) for c in range(vectors)]
     has_long_sum = prod(nominal(axis.size) for axis in kernel.summed) >= LONG_STEPS
@@ -136,9 +139,9 @@ def _over_points(axes: Sequence[tuple[str, int]], body: Body) -> Body:
 
 
 def _points_in_vectors(tile: Tile, dots: Array, at: Point, axes: Sequence[tuple[str, int]]) -> Body | None:
-    """Return the epilogue of numbers in ``dots`` in vectors of points; None where it is not worth that, or has no form.
+    """Return the epilogue of numbers in ``dots`` in vectors of points, or None if that is not faster or not possible.
 
-    What a point reads is gathered before, and what it stores is scattered behind.
+    The values that points read are gathered before, and the values that they store are scattered after.
     """
     places = {name: Index(place) for name, place in at.items()}
     body = substitute_body(tile.kernel.epilogue, places)
@@ -197,8 +200,8 @@ def _with_count(tile: Tile, sums: Sequence[Expr], at: Point) -> Body:
 def _fold_lanes(tile: Tile, names: Sequence[str]) -> tuple[Array, list[Statement]]:
     """Return an array with the sum of the lanes of each accumulator, and the statements that fill it.
 
-    ``fold<h>`` of two vectors adds neighbouring groups of h lanes of each: four accumulators of four lanes become one
-    vector of their sums in two rounds, with half as many instructions as four separate sums would take::
+    ``fold<h>`` of two vectors adds neighbouring groups of h lanes of each. So four accumulators of four lanes become
+    one vector of their sums in two rounds, with half as many instructions as four separate sums::
 
         a0 a1 a2 a3 | b0 b1 b2 b3  --fold2-->  a0+a2 a1+a3 b0+b2 b1+b3 = h0
         c0 c1 c2 c3 | d0 d1 d2 d3  --fold2-->  c0+c2 c1+c3 d0+d2 d1+d3 = h1

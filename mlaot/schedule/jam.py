@@ -1,4 +1,4 @@
-"""Loops along lanes around other loops: several vectors of the outer one for one round of the inner one.
+"""Loops along lanes around other loops: several vectors of the outer loop in one round of the inner loop.
 
     for j in vector(0, 32):                  s_0: f32x16 = 0; s_1: f32x16 = 0
         s: f32 = 0                           for e in range(0, n):
@@ -6,7 +6,7 @@
             s = s + w[e * 32 + j]                s_1 = s_1 + w[e * 32 + 16:16]
         y[j] = s                             y[0:16] = s_0; y[16:16] = s_1
 
-As many vectors go along as there are registers for. What is the same in all lanes is computed once for all of them.
+The number of vectors is limited by the registers. A value that is the same in all lanes is computed once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Values = Sequence[dict[str, Expr]]  # of the variables of each copy
 
 
 def is_around(loop: For) -> bool:
-    """Tell whether a loop of fixed length along lanes contains other loops, and nothing that has no form in lanes."""
+    """Tell whether a loop of fixed length along lanes contains loops, and only statements with a form in lanes."""
     is_known = loop.low == Index(0) and isinstance(_end(loop), int) and not loop.parallel
     return is_known and any(isinstance(s, For) for s in loop.body) and _is_plain(loop.body)
 
@@ -91,7 +91,7 @@ def _interleave(copies: Sequence[Body], values: Values) -> Iterator[Statement]:
 
 
 def _rename(statements: Iterable[Statement], values: Values) -> Iterator[Statement]:
-    """Yield one statement of each copy with a variable of its own; or only one, where they are equal."""
+    """Yield the statement of each copy with a variable of its own, or a single statement if all are equal."""
     copies = [substitute_body((s,), own)[0] for s, own in zip(statements, values, strict=True)]
     if isinstance(copies[0], Let) and len(set(copies)) == 1:
         yield copies[0]

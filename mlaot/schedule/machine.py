@@ -1,9 +1,9 @@
-"""The machines that kernels are made for: every instruction set is declared here, once.
+"""The machines that kernels are compiled for. Every instruction set is declared here, once.
 
-All other code asks here. Templates and schedules ask for a capability, as in ``"vnni" in machine``, never for a name;
-the build asks for compiler flags, the generated module for the bits of CPUID, the settings for the names that projects
-may choose. A new instruction set is a ``Machine`` in ``MACHINES``, with its features in ``CPUID``; what it alone can do
-is a capability, and a branch of the helper template that asks for it.
+All other code uses these declarations. Templates and schedules ask for a capability, as in ``"vnni" in machine``, and
+never for a name. The build uses the compiler flags, the generated module the bits of CPUID, and the settings the names
+that projects may choose. To add an instruction set, add a ``Machine`` to ``MACHINES`` and its features to ``CPUID``.
+Anything that only this set can do is a capability, with a branch of the helper template that asks for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 4096  # bytes of a page of memory: addresses a multiple of it apart share
 class Cpuid:
     """The place of a CPU feature: a ``bit`` of a ``register`` (0 to 3: eax to edx) of a leaf of CPUID.
 
-    ``saved``: bits of XCR0 by which the operating system tells that it saves the feature's registers.
+    ``saved`` has the bits of XCR0 by which the operating system reports that it saves the feature's registers.
     """
 
     leaf: int
@@ -56,10 +56,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Caches:
-    """The bytes of the caches of the CPUs that a machine stands for: a core's own, of the third level a core's share.
+    """The sizes of the caches of a machine's CPUs in bytes: those of a core, and a core's share of the third level.
 
-    The defaults are those of servers in clouds. The shares of them that loops may fill are in ``tuning.py``; each share
-    was chosen for its cache, so neither must be changed without the other.
+    The defaults are those of cloud servers. ``tuning.py`` has the shares of the caches that loops may fill. Each share
+    was chosen for the size of its cache, so neither must be changed without the other.
     """
 
     first: int = 48 * 1024
@@ -71,19 +71,21 @@ class Caches:
 class Machine:
     """A kind of CPU as code sees it: vectors of ``bytes``, how many ``registers`` of them, and what it can do.
 
-    ``features``: capabilities that templates and schedules ask for (``CAPABILITIES``). ``doc``: what people call it.
-    ``architecture``: the only one that has it, as compilers call it; none for what every CPU has. ``replaces``: the
-    machine that all CPUs of that architecture do better than, so that it is always made beside that one. ``needs``:
-    names in ``CPUID`` that a CPU must have and the compiler may use; ``bytes_need``: more of them for a module that
-    multiplies integers, which reach the compiler in inline assembly only. ``options``: further flags of the compiler.
+    ``features`` are the capabilities that templates and schedules ask for (``CAPABILITIES``). ``doc`` is the name for
+    people. ``architecture`` is the compilers' name of the only architecture that has it, or empty if every CPU has it.
+    ``replaces`` is the machine that is inferior on all CPUs of that architecture, so that this machine is always
+    compiled together with it. ``needs`` has the names in ``CPUID`` of features that a CPU must have and the compiler
+    may use. ``bytes_need`` has further features for modules that multiply integers, which only inline assembly uses.
+    ``options`` are further flags of the compiler.
 
-    For the estimates of schedules: ``caches``; ``latency``: cycles of a multiply-add; ``arithmetic`` and ``loads``:
-    vector instructions a cycle; ``from_second`` and ``from_third``: cycles for a vector from the cache of that level;
-    ``memory``: how many times as long as from the third level a byte from memory takes; ``loads_first``: compilers
-    load all that a step of a sum reads before they compute, as small cores need it, so each load takes a register.
+    The other fields are for the estimates of schedules. ``latency`` is the cycles of a multiply-add. ``arithmetic`` and
+    ``loads`` are vector instructions per cycle. ``from_second`` and ``from_third`` are the cycles for a vector from the
+    cache of that level. ``memory`` is the time for a byte from memory relative to that from the third level.
+    ``loads_first`` is true if compilers load all operands of a step before they compute, as small cores need it, so
+    that each load needs a register.
 
-    ``deterministic``: results must not depend on which machine it is. ``tuned``: schedules that were measured to be
-    the fastest, by the contraction they are of, both as ``contraction.py`` writes them.
+    With ``deterministic`` results must not depend on the machine. ``tuned`` has the schedules that were measured to be
+    the fastest, by contraction, both in the text form of ``contraction.py``.
     """
 
     name: str
@@ -113,7 +115,7 @@ class Machine:
 
     @property
     def parts(self) -> int:
-        """How many vectors of partial sums stand for one of the widest, so that all machines add in one order."""
+        """The number of vectors of partial sums that replace one of the widest machine's, for one order of sums."""
         return LINE // self.bytes if self.deterministic else 1
 
     @property
@@ -122,7 +124,10 @@ class Machine:
         return (*(f"-m{name}" for name in self.needs), *self.options)
 
     def condition(self, *, words: bool) -> Condition:
-        """Return what a CPU must report to run a module; ``words``: one that multiplies integers of 8 or 16 bits."""
+        """Return the condition on a CPU to run a module.
+
+        ``words`` if the module multiplies integers of 8 or 16 bits.
+        """
         features = [CPUID[name] for name in (*self.needs, *(self.bytes_need if words else ()))]
         saved = 0
         registers = {(1, 0, 2): AVX} if any(feature.saved for feature in features) else {}
@@ -191,7 +196,7 @@ REFERENCE = V4
 
 
 def isas_for(architecture: str, isas: Iterable[str]) -> list[str]:
-    """Return the ``isas`` in a module for an architecture, the best last; without ``base`` if all have NEON."""
+    """Return the ``isas`` of a module for an architecture, the best last, without ``base`` if all CPUs have NEON."""
     chosen = set(isas)
     own = [m for m in MACHINES.values() if m.name in chosen and m.architecture in ("", architecture)]
     replaced = {machine.replaces for machine in own}
@@ -199,7 +204,7 @@ def isas_for(architecture: str, isas: Iterable[str]) -> list[str]:
 
 
 def condition(name: str, isas: Iterable[str]) -> str:
-    """Return the preprocessor condition under which one of ``isas`` is compiled, empty if it always is."""
+    """Return the preprocessor condition under which one of ``isas`` is compiled, or "" for always."""
     others = [MACHINES[isa].architecture for isa in isas if MACHINES[isa].replaces == name]
     own = MACHINES[name].architecture
     return " && ".join([*([f"defined(__{own}__)"] if own else []), *(f"!defined(__{other}__)" for other in others)])

@@ -5,9 +5,9 @@
     c2_0, c2_1       a1  .  .             a0 = splat(x[i * 784 + k]); c0_0 = c0_0 + a0 * b0; c0_1 = c0_1 + a0 * b1
                      a2  .  .             a1 = splat(x[i * 784 + 784 + k]); ..
 
-A step is an outer product: a column of the broadcast operand times a row of vectors of the other one (Goto and van de
-Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, section 4). Accumulators are variables, never an array,
-so that compilers keep them in registers; every vector is loaded once for all rows of the tile.
+A step is an outer product: a column of the broadcast operand times a row of vectors of the other operand (Goto and van
+de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, section 4). Accumulators are variables, never an
+array, so that compilers keep them in registers. Every vector is loaded once for all rows of the tile.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Offsets = Mapping[str, int]  # of a row or a column of the tile, from the tile's
 class Tile:
     """The accumulators of one micro-kernel: ``names[row][column]``, at the point ``at``.
 
-    ``segment`` is that of the axis along the lanes. ``counts`` has the number of points along each of ``axes``.
-    ``first``: the number of the first column, in a part of a tile.
+    ``segment`` is the segment of the axis along the lanes. ``counts`` has the number of points along each of ``axes``.
+    ``first`` is the number of the first column, for a part of a tile.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Tile:
     def steps(self, points: Iterable[Point], count: Expr | None, first: int = 0) -> Iterator[Statement]:
         """Yield steps of the sum, each into the next set of accumulators, from the set ``first`` on.
 
-        ``count``: how many lanes of a vector along the sum there are, where not all.
+        ``count`` is the number of lanes of a vector along the sum, if not all.
         """
         loads = _Loads(self, count)
         a, b = (self.kernel.operands[0] if len(self.kernel.operands) == 2 else None), self.kernel.operands[-1]
@@ -137,7 +137,7 @@ class Tile:
             yield from (Mutable(self.group_sum(r, c), splat(number, self.lanes)) for c in range(len(self.columns)))
 
     def group_ends(self, at: Point) -> Iterator[Statement]:
-        """Yield the statements that add the sums of a group, scaled, to those of all groups."""
+        """Yield the statements that add the scaled sums of a group to the sums of all groups."""
         assert self.kernel.groups is not None
         scale, row_scale = self.kernel.groups.scale, self.kernel.groups.row_scale
         scales = [Var(f"scale{c}", self.type) for c in range(len(self.columns))]
@@ -153,9 +153,9 @@ class Tile:
                 yield self._multiply_add(self.accumulator(name), part, Call("mul", (other, own), self.type))
 
     def prefetch(self, points: Iterable[Point], later: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch what later steps read from panels, or from further rows of an array, that stay in no near cache.
+        """Prefetch the data of later steps from panels, or from further rows of an array, that no near cache holds.
 
-        A tile of several panels reads as many streams, which hardware prefetches soon enough from the second level.
+        A tile of several panels reads as many streams, which hardware prefetches early enough from the second level.
         """
         b = self.kernel.operands[-1]
         if b.panels is None:
@@ -169,14 +169,14 @@ class Tile:
                 yield from self.prefetch_panels(at)
 
     def prefetch_panels(self, later: Point) -> Iterator[Statement]:
-        """Prefetch what a later step reads of each panel."""
+        """Prefetch the elements of each panel that a later step reads."""
         b = self.kernel.operands[-1]
         of_panels = self.columns[:: max(b.panels.width // self.lanes, 1)] if b.panels else ()
         for column in of_panels:
             yield Prefetch(b.array, Index(self.index(b, self.point(later, column))))
 
     def _prefetch_rows(self, b: Operand, points: Iterable[Point]) -> Iterator[Statement]:
-        """Prefetch from the next page what tiles of rows read line by line: hardware stops at the end of one."""
+        """Prefetch rows that tiles read line by line from the next page, where hardware prefetching stops."""
         line = LINE // DTYPES[b.dtype].itemsize
         firsts = [column for column in self.columns if column.get(self.kernel.lanes, 0) == 0]  # one of each stream
         is_dense = len(self.columns) * self.lanes == len(firsts) * line
@@ -246,7 +246,7 @@ class _Loads:
         return self.tile.along_sum and len(others) > 1 and not self.kernel.has_integer_sums
 
     def _expression(self, operand: Operand, index: Index, column: int) -> Expr:
-        """Return what to load: a vector, perhaps partial or converted, or one element in every lane."""
+        """Return the expression of a load: a vector, perhaps partial or converted, or one element in every lane."""
         tile, dtype, lanes = self.tile, self.kernel.dtype, self.tile.lanes
         if dict(operand.strides).get(self.kernel.lanes) == 2:
             return self._every_second(operand, index, column)
@@ -267,14 +267,14 @@ class _Loads:
         return Load(operand.array, index, ValueType(operand.dtype, self.tile.lanes), count=count, padded=operand.padded)
 
     def _partial(self, column: int) -> Expr | None:
-        """Return how many lanes of a vector there are, where not all."""
+        """Return the number of lanes of a vector, if not all."""
         tile = self.tile
         if not tile.along_sum and tile.segment is not None and tile.is_last_vector[column]:
             return None if tile.segment.partial is None else Index(tile.segment.partial)
         return self.count
 
     def _fields(self, load: Load, number: int, bits: int) -> Expr:
-        """Return the fields of that number of a vector of words: four halves of bytes, or two signed bytes."""
+        """Return the fields with a number in a vector of words: four halves of bytes, or two signed bytes."""
         if load not in self.words:
             self.words[load] = Var(f"word{len(self.words)}", load.type)
             self.statements.append(Let(self.words[load], load))
@@ -283,7 +283,7 @@ class _Loads:
         return Call("halves", (self.words[load], Index(8 * (1 - number)), Index(8)), load.type)
 
     def _every_second(self, operand: Operand, index: Index, column: int) -> Expr:
-        """Return a vector of every second element: where there is room, from two loads that begin at an even element.
+        """Return a vector of every second element, if there is room from two loads that begin at an even element.
 
         So the vectors at ``2 j`` and ``2 j + 1``, which neighbouring taps of a window read, share both loads.
         """

@@ -1,4 +1,4 @@
-"""Nests for one machine: every loop that is marked for it in vectors."""
+"""Nests for one machine: every loop that is marked for vectors is vectorized."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mlaot.schedule.vectorize import Accumulator, CannotVectorizeError, VectorLo
 
 
 def schedule_nest(nest: Nest, machine: Machine) -> Nest:
-    """Return ``nest`` as ``machine`` runs it."""
+    """Return ``nest`` with the schedule of ``machine``."""
     if nest.is_tiled:
         return tile(nest, machine)
     body = read_squares(collapse(resolve_row_choices(nest.body, machine)), machine)
@@ -41,7 +41,7 @@ def schedule_nest(nest: Nest, machine: Machine) -> Nest:
 
 
 def _unroll(body: Body, *, is_inside: bool = False) -> Body:
-    """Write out short loops over numbers inside of other loops; compilers then make vectors of the statements."""
+    """Unroll short loops over numbers inside of other loops, whose statements compilers then vectorize."""
     result: list[Statement] = []
     for s in body:
         if not isinstance(s, For):
@@ -72,7 +72,7 @@ def _vectorize_body(body: Body, machine: Machine) -> Body:
 
 
 def _vectorize_loop(before: list[Statement], loop: For, machine: Machine) -> list[Statement]:
-    """Return the statements before a loop, and the loop in vectors; its accumulators become vectors, too."""
+    """Return the statements before a loop, and the loop in vectors. Its accumulators become vectors too."""
     try:
         width = width_of(loop)
         accumulators = _accumulators(before, loop)
@@ -91,7 +91,7 @@ def _vectorize_loop(before: list[Statement], loop: For, machine: Machine) -> lis
 
 
 def _accumulators(before: list[Statement], loop: For) -> dict[str, Accumulator]:
-    """Return the variables declared before a loop that each of its rounds combines one value into."""
+    """Return the variables declared before a loop into which each round combines one value."""
     declared = {s.var.name: s for s in before if isinstance(s, Mutable)}
     accumulators: dict[str, Accumulator] = {}
     for s in walk(loop.body):

@@ -1,11 +1,11 @@
-"""Which loop of a nest threads may share: one whose rounds write elements of their own.
+"""Find the loop of a nest that threads may share: one whose rounds write different elements.
 
     for i in parallel(0, batch):        =>        for i in range(begin, end):
 
-A tile of several rounds belongs to the part of the range in which it starts. So each element is computed by the same
-statements however the range is cut, and the results do not depend on the number of threads, to the last bit.
+A tile of several rounds belongs to the part of the range in which it starts. So the same statements compute each
+element for any division of the range, and no bit of the results depends on the number of threads.
 
-Loops one in the other may have one range, whose places are counted as if they were one loop:
+Nested loops may share one range, whose positions are counted as those of one loop:
 
     for i in parallel(0, batch):        =>        for i in range(begin // 7, (end + 6) // 7):
         for k in parallel(0, 7):                      for k in range(most(begin - 7 * i, 0), least(7, end - 7 * i)):
@@ -50,10 +50,10 @@ RANGE = ("begin", "end")
 
 @dataclass(frozen=True)
 class SharedLoop:
-    """The loops over ``variable``, which threads share in parts of multiples of ``step``; ``work``: of one round.
+    """The loops over ``variable``, which threads share in multiples of ``step``; ``work`` is that of one round.
 
-    ``extent``: where the range ends that begins at 0. ``around``: the variables of the loops around them that are
-    shared with them, from the outermost, how many places of the range a round of each has, and its step.
+    ``extent`` is the end of the range, which begins at 0. ``around`` has the variables of outer loops that are shared
+    with these loops, from the outermost, with the number of positions of a round of each, and its step.
     """
 
     variable: str
@@ -64,17 +64,18 @@ class SharedLoop:
 
     @property
     def least_rounds(self) -> int:
-        """The number of rounds, or of blocks of them, from which on threads get nearly equal shares."""
+        """The number of rounds, or of blocks of rounds, from which on threads get nearly equal shares."""
         return SHARED_TILES if self.step > 1 else SHARED_ROUNDS
 
 
 def shared_loop(nest: Nest) -> SharedLoop | None:
     """Return the loop of ``nest`` that threads share, or None if there is none that is long enough.
 
-    That is the outermost loop that is known to be long, else the outermost one of unknown length. This one, such as the
-    loop over a batch, is preferred where a round of it has little work: then threads keep the same examples near from
-    one kernel to the next, and a batch of one is hardly worth sharing. Where a round has much work, it is shared with
-    the long loop inside it. Loops none of which is long are shared together with those around them.
+    It is the outermost loop that is known to be long, or else the outermost loop of unknown length. A loop of unknown
+    length, such as that over a batch, is preferred if a round has little work. The caches of threads then hold the same
+    examples from one kernel to the next, and a batch of one is hardly worth sharing. If a round has much work, the loop
+    is shared together with the long loop inside it. If no loop is long, loops are shared together with those around
+    them.
     """
     together = {s: joined or s for s, joined in _shareable_loops(nest.body) if s.extent != 1}
     loops = list(together)
@@ -93,7 +94,7 @@ def shared_loop(nest: Nest) -> SharedLoop | None:
 def loop_over_rows(nest: Nest, rows: str, strides: Mapping[str, Dim]) -> tuple[SharedLoop, int] | None:
     """Return the loop of ``nest`` over the rows along a dim, and how many of its rounds a row has.
 
-    ``strides``: how many elements a row is from the next one in each array that the nest writes.
+    ``strides`` has the distance of rows in elements in each array that the nest writes.
     """
     stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.array.name in strides]
     others = any(isinstance(s, Invoke | Sort) and s.target.name in strides for s in walk(nest.body))
@@ -118,7 +119,7 @@ def loop_over_rows(nest: Nest, rows: str, strides: Mapping[str, Dim]) -> tuple[S
 def _shareable_loops(body: Body) -> Iterator[tuple[SharedLoop, SharedLoop | None]]:
     """Yield the loops that may be shared, the outermost first; loops over one variable are segments of one range.
 
-    Behind each of them comes what it is together with all loops around it, if these can be shared with it.
+    Each is followed by the same loop together with all loops around it, if these can be shared with it.
     """
     parts: dict[str, list[tuple[For, tuple[For, ...]]]] = {}
     for loop, around in _parallel(body):
@@ -138,7 +139,10 @@ def _shareable_loops(body: Body) -> Iterator[tuple[SharedLoop, SharedLoop | None
 
 
 def _joined(inner: SharedLoop, body: Body, around: Sequence[For]) -> SharedLoop | None:
-    """Return a shared loop of known length with the loops around it, the outermost of which may have an unknown one."""
+    """Return a shared loop of known length together with the loops around it.
+
+    The outermost may have an unknown length.
+    """
     if not isinstance(inner.extent, int) or not around:
         return None
     places: Dim = -(-inner.extent // inner.step) * inner.step
@@ -185,7 +189,8 @@ def _covers(body: Body, name: str) -> bool:
 def work(body: Body, own: frozenset[str] = frozenset()) -> Dim:
     """Estimate the operations of a body: its statements times the rounds of the loops around them.
 
-    ``own`` are the variables that are bound around it; a loop between ends that depend on these has nominal rounds.
+    ``own`` are the variables that are bound around it. A loop whose ends depend on these has a nominal number of
+    rounds.
     """
     total: Dim = 0
     own |= {var.name for s in body for var in bound_variables(s)}
@@ -207,7 +212,7 @@ def work(body: Body, own: frozenset[str] = frozenset()) -> Dim:
 
 
 def _end(loop: For, behind: Body) -> Expression:
-    """Return the end of the range that a loop begins; remainder loops behind it go on to there."""
+    """Return the end of the range that a loop begins, up to which remainder loops after it continue."""
     high = loop.high
     for s in behind:
         if isinstance(s, For) and s.var == loop.var and s.low != Index(0):
@@ -233,7 +238,7 @@ def part_of_range(nest: Nest, shared: SharedLoop) -> Nest:
 
 
 def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: Index) -> Body:
-    """Cut a loop around the shared one to the rounds that have places from ``begin`` to ``end``, and those inside."""
+    """Restrict a loop around the shared one, and the loops inside, to the positions from ``begin`` to ``end``."""
     if depth == len(shared.around):
         return _part(body, shared.variable, shared.step, begin, end)
     (loop,) = body
@@ -251,7 +256,7 @@ def _joined_part(body: Body, shared: SharedLoop, depth: int, begin: Index, end: 
 
 
 def _part(body: Body, variable: str, step: int, begin: Index, end: Index) -> Body:
-    """Cut the shared loops of a body to the range from ``begin`` to ``end``.
+    """Restrict the shared loops of a body to the range from ``begin`` to ``end``.
 
     A loop of steps, or a remainder loop, begins at its first step in the range: ``low + ceil((begin - low) / step) *
     step``.

@@ -1,4 +1,4 @@
-"""Sums in parts: what the tiles of a panel read in a part of their sums stays near; their sums so far are in an array.
+"""Sums in parts: in a part, all tiles of a panel read data that fit the caches, and partial sums are in an array.
 
     for i in parallel(0, 512, 6):              for i_first in parallel(0, 512, 60):
         for j in range(0, 256, 16):                parts = zeros of 60 x 256
@@ -10,9 +10,9 @@
                                                                parts[i, j] += sum of block[k, i] * panel[k, j]
                                                    z = parts
 
-Rows of a matrix that lie a power of two apart share few places of a cache, and each may be on a page of its own; the
-packed copies are dense (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, section 4).
-Each result adds the same products in the same order as in one loop.
+Rows of a matrix that are a power of two apart share few sets of a cache, and each may be on a separate page. The packed
+copies are dense (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, section 4). Each
+result is the sum of the same products in the same order as in one loop.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from mlaot.schedule.traffic import second_level_bytes
 
 @dataclass(frozen=True)
 class Parts:
-    """How the tiles of a contraction are summed in parts.
+    """The parts in which the tiles of a contraction are summed.
 
-    ``order``: the loops around tiles, from the outermost. Those from ``depth`` on are inside of the loop over parts. A
-    part has one value of the outermost summed variable. If there are ``panels``, these loops are over columns and then
-    over rows, for so many elements of each at a time, and a part has one value of all summed variables but the last and
-    ``steps`` of this one, or all of it. ``packed``: whether each operand is copied.
+    ``order`` has the loops around tiles, from the outermost. Those from ``depth`` on are inside of the loop over parts.
+    A part has one value of the outermost summed variable. With ``panels``, these loops are over columns and then over
+    rows, with this many elements of each at a time. A part then has one value of all summed variables but the last, and
+    ``steps`` values of the last, or all. ``packed`` says which operands are copied.
     """
 
     order: tuple[Axis, ...]
@@ -52,10 +52,10 @@ class Parts:
 
 
 def parts_of(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> Parts | None:
-    """Return how sums are made in parts; None where they are not.
+    """Return the parts of sums, or None if there are none.
 
-    There are parts where the second-level cache does not hold what all loops over known axes read, so that each tile
-    would read its own share from afar.
+    There are parts if the second-level cache does not hold the data of all loops over known axes, so that each tile
+    would read its share from a farther cache.
     """
     is_plain = kernel.combine == "add" and not kernel.gates and not kernel.has_integer_sums and plan.sets == 1
     if len(kernel.operands) < 2 or len(order) < 2 or not is_plain or plan.unrolled == len(kernel.summed):
@@ -71,7 +71,7 @@ def parts_of(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine
 
 
 def _parts_of_panels(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> Parts | None:
-    """Return the parts of a product of matrices, down whose far rows the sum goes; None for any other contraction."""
+    """Return the parts of a product of matrices that sums along distant rows, or None for any other contraction."""
     inner = {axis.name: axis for axis in order[-2:]}
     rows = [name for name in row_names(kernel) if name in inner]
     if kernel.lanes not in inner or len(rows) != 1 or plan.counts.keys() != inner.keys() or plan.unrolled:
@@ -101,7 +101,7 @@ def _parts_of_panels(kernel: Contraction, plan: Schedule, order: Sequence[Axis],
 
 
 def _waits(kernel: Contraction, plan: Schedule, machine: Machine) -> bool:
-    """Tell whether the second-level cache takes longer for the lines of a tile's step than the multiply-adds take."""
+    """Tell whether the cache lines of a tile's step take longer from the second level than its multiply-adds."""
     columns = plan.counts[kernel.lanes]
     rows = prod(plan.counts.values()) // columns
     lines = -(-rows * DTYPES[kernel.dtype].itemsize // LINE) + -(-columns * machine.bytes // LINE)
@@ -110,7 +110,7 @@ def _waits(kernel: Contraction, plan: Schedule, machine: Machine) -> bool:
 
 
 def _row_bytes(operand: Operand, along: str, summed: Axis) -> int:
-    """Return how far the next row of a matrix is that the sum goes down, 0 if it does not."""
+    """Return the distance of rows in bytes of a matrix that is summed along its rows' index, or 0 for any other."""
     strides = dict(operand.strides)
     stride = strides.get(summed.name)
     is_down = strides.get(along) == 1 and isinstance(stride, int) and stride > 1
@@ -118,17 +118,17 @@ def _row_bytes(operand: Operand, along: str, summed: Axis) -> int:
 
 
 def _even(size: int, most: int, step: int) -> int:
-    """Return how many of ``size`` elements each of as few panels as possible has: about ``most``, in whole steps."""
+    """Return the number of elements of each of as few panels as possible: about ``most``, in whole steps."""
     blocks = -(-size // step)
     count = -(-blocks // max(most // step, 1))
     return -(-blocks // count) * step
 
 
 def _depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: Machine) -> int | None:
-    """Return from which depth on loops are inside of the one over the values of the first summed variable, or None.
+    """Return the depth from which on loops are inside of the loop over the first summed variable, or None.
 
-    The sums of all tiles inside must not be too many for the stack. The loops outside are enough for threads, or all
-    but the innermost one.
+    The sums of all inner tiles must fit the stack. The outer loops must be long enough for threads, or be all but the
+    innermost loop.
     """
     steps = prod(nominal(axis.size) for axis in kernel.summed[1:])
     if len(kernel.summed) < 2 or steps < tuning.PART_STEPS:
@@ -154,13 +154,13 @@ def _depth(kernel: Contraction, plan: Schedule, order: Sequence[Axis], machine: 
 def part_extents(
     kernel: Contraction, plan: Schedule, order: Sequence[Axis], sizes: Mapping[str, int], lanes: int
 ) -> dict[str, int]:
-    """Return the extents of the array of the sums so far, lanes last: ``sizes`` inside of parts, else a tile's."""
+    """Return the extents of the array of partial sums, lanes last: ``sizes`` inside of parts, else those of a tile."""
     extents = {axis.name: plan.counts.get(axis.name, 1) for axis in order if axis.name != kernel.lanes}
     return {**extents, kernel.lanes: plan.counts.get(kernel.lanes, 1) * lanes, **sizes}
 
 
 def elements(kernel: Contraction, axis: Axis, lanes: int) -> int:
-    """Return how many elements an axis has, in whole vectors along the lanes."""
+    """Return the number of elements of an axis, rounded up to whole vectors along the lanes."""
     return units(kernel, axis, lanes) * (lanes if axis.name == kernel.lanes else 1)
 
 

@@ -1,4 +1,4 @@
-"""Segments of an axis of a contraction: each is walked in equal blocks, and the last ones are the remainder loops.
+"""Segments of an axis of a contraction. Each is walked in equal blocks, and the last segments are the remainder loops.
 
 64 rows, at most 6 in a block                 0 .. 54 in blocks of 6, 54 .. 64 in blocks of 5
 n rows, 6 in a block                          as many blocks of 6 as fit, then blocks of 2, then single rows
@@ -21,7 +21,7 @@ from mlaot.schedule.cost import block_sizes
 class Segment:
     """A part of an axis in blocks of ``step`` elements: ``count`` points each, or vectors along the lanes.
 
-    ``partial``: how many lanes the last vector has, where it is not full. ``panel``: the column at which the first
+    ``partial`` is the number of lanes of the last vector, if it is not full. ``panel`` is the column at which the first
     panel of a block begins.
     """
 
@@ -50,7 +50,7 @@ class Panel:
 def panels_of(axis: Axis, size: int, count: int, lanes: int) -> list[tuple[int, int, Panel]]:
     """Cut an axis into panels of ``size`` elements, whole blocks of ``count`` rows, or of vectors of ``lanes``.
 
-    Return from where to where the equal panels are that begin at ``<axis>_first``, and what is left behind them.
+    Return the range of the equal panels, which begin at ``<axis>_first``, and the remainder after them.
     """
     assert isinstance(axis.size, int)
     main, first = axis.size // size * size, dim(f"{axis.name}_first")
@@ -66,8 +66,8 @@ def panels_of(axis: Axis, size: int, count: int, lanes: int) -> list[tuple[int, 
 def row_segments(size: Dim, count: int) -> list[Segment]:
     """Cut an axis into blocks of at most ``count`` rows.
 
-    A known number of rows makes blocks of nearly equal sizes. An unknown number makes a main loop over full blocks, a
-    loop over blocks a third as large, and a loop over single rows.
+    A known number of rows is cut into blocks of nearly equal sizes. An unknown number needs a main loop over full
+    blocks, a loop over blocks a third as large, and a loop over single rows.
     """
     if isinstance(size, int):
         segments, start = list[Segment](), 0
@@ -85,7 +85,7 @@ def row_segments(size: Dim, count: int) -> list[Segment]:
 
 
 def single_rows(size: Dim, count: int) -> Segment:
-    """Return the rows that fill neither a block of ``count`` nor one of a third of that."""
+    """Return the rows that remain after blocks of ``count`` and of a third of that."""
     full, third = size // count * count, max(count // 3, 1)
     start = full if third == 1 else full + (size - full) // third * third
     return Segment(start, size, 1, 1)
@@ -102,7 +102,7 @@ def lane_segments(size: Dim, count: int, lanes: int) -> list[Segment]:
 
 
 def panel_segments(panels: Panels, count: int, lanes: int) -> list[Segment]:
-    """Cut columns that lie in panels into blocks of at most ``count`` vectors: parts of a panel, or whole panels."""
+    """Cut columns in panels into blocks of at most ``count`` vectors: parts of a panel, or whole panels."""
     size, width = panels.columns, panels.width
     each = width // lanes  # the vectors of a panel
     if count > each:

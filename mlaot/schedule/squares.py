@@ -1,4 +1,5 @@
-"""Reads across rows as squares: as many rows as a vector has lanes, read along and transposed in registers.
+"""Read across rows in squares: as many rows as a vector has lanes are loaded along the row, and transposed in
+registers.
 
     for i in parallel(0, 64):                    for i in parallel(0, 64, 4):
         for j in vector(0, 32):                      for j in range(0, 32, 4):
@@ -7,9 +8,9 @@
                                                          y[i * 32 + j + 32:4] = square0_1
                                                          ..
 
-A vector along ``j`` would be gathered from as many cache lines as it has lanes, anew for every ``i``. Where the lanes
-do not divide the rounds, a last square lies over the one before, if threads do not share these rounds; else the rest is
-gathered. Every element is computed as before: bit-exact.
+Without squares, a vector along ``j`` is gathered from one cache line for each lane, again for every ``i``. If the lanes
+do not divide the rounds, a last square overlaps the one before, or if threads share these rounds, the rest is gathered.
+Every element is computed as before, so the result is bit-exact.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ ROW = "k"  # of a square, where the rest of lanes is computed
 class _Squares:
     """The loops of squares: ``chain`` from the outer one to the innermost loop.
 
-    ``along``: the loop whose rounds are the lanes; ``rows``: the one along which elements are adjacent in what is read
-    across. ``body``: the innermost statements in ``lanes``; ``reads``: what is read across. ``can_repeat``: a round
-    that is computed once more gives the same.
+    ``along`` is the loop whose rounds are the lanes, and ``rows`` the loop along which the elements that are read
+    across rows are adjacent. ``body`` has the innermost statements in ``lanes``, and ``reads`` the loads across rows.
+    With ``can_repeat`` a round may be computed twice.
     """
 
     chain: tuple[For, ...]
@@ -91,7 +92,7 @@ class _Squares:
 def read_squares(body: Body, machine: Machine, *, is_shared: bool = False) -> Body:
     """Return a body that reads squares where vectors would be gathered across rows.
 
-    ``is_shared``: threads have the rounds of a loop around the body to share.
+    With ``is_shared`` threads share the rounds of a loop around the body.
     """
     result: list[Statement] = []
     for s in body:
@@ -105,7 +106,7 @@ def read_squares(body: Body, machine: Machine, *, is_shared: bool = False) -> Bo
 
 
 def _squares_from(outer: For, machine: Machine) -> _Squares | None:
-    """Return the squares of which ``outer`` is the outer loop, None if there are none."""
+    """Return the squares with ``outer`` as the outer loop, or None."""
     chain = [outer]
     while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], For):
         chain.append(chain[-1].body[0])
@@ -134,26 +135,26 @@ def _squares_from(outer: For, machine: Machine) -> _Squares | None:
 
 
 def _is_full(load: Load, width: int) -> bool:
-    """Tell whether elements of that many bits are loaded."""
+    """Tell whether loaded elements have this many bits."""
     return DTYPES[load.array.dtype].itemsize * 8 == width
 
 
 def _is_light(body: Body, lanes: int) -> bool:
-    """Tell whether a body may be written out for every lane."""
+    """Tell whether a body is small enough to unroll for every lane."""
     calls = {x.name for x in all_expressions(body) if isinstance(x, Call)}
     is_plain = all(isinstance(s, Let | Store) for s in body)
     return is_plain and len(body) * lanes <= SQUARE_STATEMENTS and calls <= {*CHEAP_CALLS, *COMPARISONS}
 
 
 def _is_across(x: Load, along: For, rows: For, lanes: int) -> bool:
-    """Tell whether a vector is read across rows: its lanes are apart, and elements are adjacent along ``rows``."""
+    """Tell whether a vector is read across rows: lanes are not adjacent, but elements are along ``rows``."""
     is_plain = x.type == (x.array.dtype, lanes) and is_float(x.array.dtype) and x.array.panels is None
     is_apart = x.step != 1 and not names(x.step) & {along.var.name, rows.var.name}
     return is_plain and is_apart and isinstance(x.index, Index) and step_of(x.index.value, rows.var.name) == 1
 
 
 def _is_regular(squares: _Squares) -> bool:
-    """Tell whether there is a whole square, and no inner loop depends on where a square is."""
+    """Tell whether there is a whole square, and no inner loop depends on the place of a square."""
     places = {squares.along.var.name, squares.rows.var.name}
     rounds = [rounds_of(s) for s in (squares.along, squares.rows)]
     is_known = squares.along.low == Index(0) and isinstance(squares.along.high, Index)
@@ -163,7 +164,7 @@ def _is_regular(squares: _Squares) -> bool:
 
 
 def _may_reorder(squares: _Squares) -> bool:
-    """Tell whether squares may be computed one after the other. Rounds along lanes are independent of each other."""
+    """Tell whether squares may be computed one after another. Rounds along lanes are independent of each other."""
     stores = [s for s in squares.body if isinstance(s, Store)]
     if {x.array.name for x in squares.reads} & {s.array.name for s in stores}:
         return False
@@ -178,7 +179,7 @@ def _may_reorder(squares: _Squares) -> bool:
 
 
 def _in_squares(squares: _Squares, is_shared: bool) -> Body:
-    """Return the loops over squares, and over what is left."""
+    """Return the loops over squares, and over the remaining elements."""
     outer, along, rows, lanes = squares.chain[0], squares.along, squares.rows, squares.lanes
     name = along.var.name
     square = _around(squares.inside, _square(squares))
@@ -196,7 +197,7 @@ def _in_squares(squares: _Squares, is_shared: bool) -> Body:
 
 
 def _blocks(s: For, squares: _Squares, body: Body, rest: Body, is_shared: bool) -> Body:
-    """Return a loop in blocks, with ``body`` for each, and with ``rest`` or a last block for what fills none."""
+    """Return a loop in blocks, with ``body`` for each, and with ``rest`` or a last block for the remainder."""
     lanes, low, before = squares.lanes, s.low, tuple[Statement, ...]()
     if not isinstance(s.high, Index):
         end = index_var(f"{s.var.name}_end")
@@ -235,7 +236,7 @@ def _square(squares: _Squares) -> Body:
 
 
 def _without_copies(body: Body) -> Body:
-    """Return a body without variables that are others, or numbers."""
+    """Return a body without variables that are copies of others, or numbers."""
     values: dict[str, Expr] = {}
     result: list[Statement] = []
     for s in body:

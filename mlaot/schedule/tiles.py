@@ -9,12 +9,12 @@
 A micro-kernel is made in six steps, each a module:
 
 1. ``cost.py`` chooses the size of a tile by a model of its cycles, ``traffic.py`` the order of the loops around it;
-2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops; the rows that fill no block of an axis
-   of unknown extent are one tile of their number;
-3. ``parts.py`` decides whether sums are made in parts, so that caches keep what these read, and packs it;
-4. this one writes the loops over blocks, and those of the sum, unrolled where accumulators would be waited for;
+2. ``segments.py`` cuts each axis into blocks, a main loop and remainder loops; the remaining rows of an axis of unknown
+   extent are one tile of their number;
+3. ``parts.py`` decides whether sums are computed in parts whose data fit the caches, and packs these data;
+4. this module writes the loops over blocks, and the loops of the sum, unrolled to hide the latency of accumulators;
 5. ``microkernel.py`` writes the steps of a sum in vectors;
-6. ``epilogue.py`` takes the accumulators to memory.
+6. ``epilogue.py`` applies the epilogue to the accumulators and stores the results.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from mlaot.schedule.tuning import PREFETCH_STEPS
 
 
 def tile(nest: Nest, machine: Machine) -> Nest:
-    """Return a contraction as ``machine`` runs it, by the schedule that was measured or is estimated to be the best."""
+    """Return a contraction with the schedule for ``machine`` that was measured or is estimated to be the fastest."""
     kernel = contraction_of(nest)
     plan = schedule(kernel, machine)
     remainder = remainder_schedules(kernel, plan, machine)
@@ -87,9 +87,9 @@ def _is_far(kernel: Contraction, axis: Axis, machine: Machine) -> bool:
 def _rest(
     kernel: Contraction, axis: Axis, count: int, plans: Sequence[Schedule], machine: Machine, *, alone: bool
 ) -> For:
-    """Return the loop over what is left of an axis behind its blocks: one tile of all its rows, or each row a tile.
+    """Return the loop over the rows of an axis after its blocks: one tile of all of them, or a tile for each row.
 
-    ``alone``: only where there is no block, as each block of columns has it done else.
+    With ``alone`` it is only for axes without a block, as otherwise each block of columns includes it.
     """
     v, size = axis.name, axis.size
     nests = [_Loops(kernel, plan, machine, exact=(v, rows)).nest() for rows, plan in enumerate(plans, 1)]
@@ -98,7 +98,7 @@ def _rest(
 
 
 def _by_number(left: Dim, nests: Sequence[Body]) -> Body:
-    """Choose the nest for as many rows as are left, from 1 on."""
+    """Select the nest for the number of remaining rows, from 1 on."""
     return tuple(If(compare("eq", Index(left), Index(rows)), nest) for rows, nest in enumerate(nests, 1))
 
 
@@ -107,10 +107,10 @@ Place = tuple[int, Point, Mapping[str, int], Segment | None]  # the arguments of
 
 @dataclass(frozen=True)
 class _Inside:
-    """What is inside of loops around tiles.
+    """The body of the loops around tiles.
 
-    ``of_tile``: the statements of each tile. ``segments``: those of axes that are not walked whole. ``before``: the
-    statements before the innermost loop, for the tile of its first round.
+    ``of_tile`` returns the statements of each tile. ``segments`` has the segments of axes that are walked in part.
+    ``before`` returns the statements before the innermost loop, for the tile of its first round.
     """
 
     of_tile: Callable[[Tile], Iterator[Statement]]
@@ -121,9 +121,9 @@ class _Inside:
 class _Loops:
     """The loops of one kernel by one schedule.
 
-    A variable of unknown extent is walked by several schedules: that of ``blocked`` blocks leaves out the rows that
-    fill none, unless it ``has_rest``: a tile of them behind the blocks. Others have ``exact`` tiles of so many rows at
-    that variable. All of them keep loops over a single block, so that threads share the same loops.
+    Several schedules walk a variable of unknown extent. The schedule of ``blocked`` blocks leaves out the remaining
+    rows, unless it ``has_rest``, a tile of these rows after the blocks. The others have ``exact`` tiles of this many
+    rows along that variable. All of them keep loops over a single block, so that threads share the same loops.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class _Loops:
         return self._nest(0, {}, {}, None, _Inside(self._whole_sum))
 
     def _nest(self, depth: int, at: Point, counts: Mapping[str, int], along: Segment | None, inside: _Inside) -> Body:
-        """Return the loops from ``depth`` on, around what is ``inside`` of tiles of ``counts`` points along variables.
+        """Return the loops from ``depth`` on, around ``inside`` for tiles of ``counts`` points along variables.
 
-        ``along``: the segment of the axis along the lanes that these loops are in.
+        ``along`` is the segment of the axis along the lanes that these loops are in.
         """
         if depth == len(self.order):
             return tuple(inside.of_tile(self._tile(at, counts, along)))
@@ -188,7 +188,7 @@ class _Loops:
         return tuple(result)
 
     def _rest_behind(self, axis: Axis, nest: Callable[..., Body], at: Point, counts: Mapping[str, int]) -> For:
-        """Return the loop over the rows behind all blocks of an axis, if there are such: one tile of their number."""
+        """Return the loop over the rows after all blocks of an axis, if there are any: one tile of their number."""
         v, count = axis.name, self.plan.counts[axis.name]
         nests = [nest(at={**at, v: dim(v)}, counts={**counts, v: rows}) for rows in range(1, count)]
         body = (If(compare("gt", Index(dim(v)), Index(0)), _by_number(axis.size + -1 * dim(v), nests)),)
@@ -211,7 +211,7 @@ class _Loops:
         return Tile(self.kernel, self.plan, self.machine, at, rows, columns, along)
 
     def _panels(self, place: Place, axes: Sequence[Axis], panels: Mapping[str, Panel]) -> Body:
-        """Return the loops over panels of ``axes``, around sums in parts; ``panels`` has those of the axes outside."""
+        """Return the loops over panels of ``axes``, around sums in parts; ``panels`` has the panels of outer axes."""
         if not axes:
             return self._sum_in_parts(place, panels)
         axis, parts = axes[0], self.parts
@@ -226,9 +226,9 @@ class _Loops:
         )
 
     def _sum_in_parts(self, place: Place, panels: Mapping[str, Panel]) -> Body:
-        """Return the loop over parts of the sums of all tiles in ``panels``, and what follows the sums.
+        """Return the loop over parts of the sums of all tiles in ``panels``, and the epilogue.
 
-        The tiles inside then read the same part of the operands, which is near. Their sums so far are in an array.
+        The tiles inside read the same part of the operands, which fits the caches. Their partial sums are in an array.
         """
         parts, kernel, lanes = self.parts, self.kernel, self.kernel.lanes
         assert parts is not None
@@ -286,7 +286,7 @@ class _Loops:
         yield from epilogue(tile)
 
     def _sum_in_passes(self, tile: Tile) -> Iterator[Statement]:
-        """Yield a micro-kernel for some of the gates after the other, which leave their sums in an array."""
+        """Yield a micro-kernel for some of the gates at a time, which store their sums in an array."""
         start, sums = splat(self.kernel.start, self.lanes), sums_of(tile)
         yield Alloc(sums)
         count = len(tile.columns) // self.plan.passes
@@ -303,7 +303,7 @@ class _Loops:
         yield from epilogue(tile, are_stored=True)
 
     def _sum_of_groups(self, tile: Tile) -> Iterator[Statement]:
-        """Yield the loop over groups of weights around that over the words of a group, their fields written out."""
+        """Yield the loop over groups of weights around the loop over the words of a group, with unrolled fields."""
         group, word, field = self.kernel.summed
         at = {group.name: dim(group.name), word.name: dim(word.name)}
         steps = tile.steps([{**at, field.name: f} for f in range(_as_int(field.size))], None)
@@ -313,7 +313,7 @@ class _Loops:
         yield _loop(group.name, 0, group.size, (*starts, words, *ends))
 
     def _sum(self, depth: int, at: Point, tile: Tile) -> Iterator[Statement]:
-        """Yield the loops over the summed variables from ``depth`` on; the innermost ones may be written out."""
+        """Yield the loops over the summed variables from ``depth`` on. The innermost ones may be unrolled."""
         summed = self.kernel.summed
         if depth == len(summed) - self.plan.unrolled or not summed:
             axes = summed[depth:]
@@ -332,9 +332,9 @@ class _Loops:
             yield from self._dynamic_sum(axis.name, axis.size, at, tile)
 
     def _ends(self, axis: Axis, tile: Tile) -> tuple[Expr, Expr]:
-        """Return from where to where a sum goes: all points of the tile together need the terms in between.
+        """Return the range of a sum that contains the terms of all points of the tile.
 
-        Results that must not depend on the size of tiles get all terms, since zero times infinity is no number.
+        Results that must not depend on the size of tiles get all terms, since zero times infinity is nan.
         """
         low: Expr = Index(0)
         high: Expr = Index(axis.size)
@@ -353,7 +353,7 @@ class _Loops:
         return low, high
 
     def _fixed_sum(self, v: str, size: int, at: Point, tile: Tile) -> Iterator[Statement]:
-        """Yield a main loop with a step into each set of accumulators, then the steps that are left.
+        """Yield a main loop with a step into each set of accumulators, then the remaining steps.
 
         ``size`` = main * q + (full - main) * q + remainder, for steps of q elements; main is a multiple of the sets.
         """

@@ -1,11 +1,11 @@
-"""The order of the loops around a contraction's tiles, and the cycles that its operands take from farther caches.
+"""The order of the loops around a contraction's tiles, and the cycles of loading its operands from farther caches.
 
     for i in parallel(0, 64, 6):            for j in parallel(0, 512, 16):      a block of w stays in the first level
         for j in parallel(0, 512, 16):          for i in parallel(0, 64, 6):    while all rows of x go by: w comes
             sum of x[i, k] * w[k, j]                sum of x[i, k] * w[k, j]    from afar once, not 11 times
 
-A loop along which an operand does not move reads the same of it in each round. A cache has it still if all that a round
-touches fits there (Wolf and Lam, A Data Locality Optimizing Algorithm, 1991, section 3).
+A loop along which an operand does not move reads the same elements in each round. A cache still holds them if all data
+of a round fit the cache (Wolf and Lam, A Data Locality Optimizing Algorithm, 1991, section 3).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from mlaot.schedule.machine import LINE, Machine
 class Access:
     """An array that tiles read or write: bytes of an element, and each variable's stride in elements, ascending.
 
-    ``width``: elements of a row of a panel, if it lies in panels; the first variable is the one along their rows.
+    ``width`` is the number of elements of a row of a panel, for an array in panels; the first variable is along the
+    rows.
     """
 
     itemsize: int
@@ -48,12 +49,12 @@ class Access:
         return prod(count for _, count in others) * self._share(run, others[0][0] if others else run)
 
     def _share(self, run: int, step: int) -> float:
-        """Return the lines of ``run`` elements side by side, the next of which follow after ``step`` elements."""
+        """Return the cache lines of ``run`` adjacent elements, of which the next run begins ``step`` elements later."""
         return max(run * self.itemsize, min(step * self.itemsize, LINE)) / LINE
 
 
 def accesses(kernel: Contraction) -> list[Access]:
-    """Return how a contraction accesses its operands, and its result last, as if that lay in the order of its loops."""
+    """Return the accesses of a contraction to its operands and to its result, which is assumed in loop order."""
     axes = sorted(kernel.out, key=lambda axis: axis.name == kernel.lanes)  # the lanes last
     strides, stride = list[tuple[int, str]](), 1
     for axis in reversed(axes):
@@ -73,8 +74,8 @@ def _access(kernel: Contraction, operand: Operand) -> Access:
 def loop_orders(kernel: Contraction, counts: Mapping[str, int], *, rows_inside: bool) -> Iterator[list[Axis]]:
     """Yield the orders of loops around tiles of ``counts`` points, from the outermost loop.
 
-    First what both operands move along, then rows and columns, or columns and rows; those that are tiled are inside.
-    Rows that are not tiled may all be outside of the columns, or fewer.
+    First come the variables along which both operands move, then rows and columns, or columns and rows, with tiled ones
+    inside. All or some of the rows that are not tiled may be outside of the columns.
     """
     rows = [axis for axis in kernel.out if axis.name in row_names(kernel)]
     columns = [axis for axis in kernel.out if axis.name in (*column_names(kernel), kernel.lanes)]
@@ -92,7 +93,7 @@ def loop_orders(kernel: Contraction, counts: Mapping[str, int], *, rows_inside: 
 def best_order(
     kernel: Contraction, counts: Mapping[str, int], machine: Machine, *, rows_inside: bool
 ) -> tuple[list[Axis], float]:
-    """Return the order of ``loop_orders`` whose loops wait the shortest for what they read, and for how many cycles."""
+    """Return the order of ``loop_orders`` with the fewest cycles of waiting for loads, and these cycles."""
     found = accesses(kernel)
     orders = list(loop_orders(kernel, counts, rows_inside=rows_inside))
     cycles = [stream_cycles(kernel, counts, order, machine, found) for order in orders]
@@ -107,7 +108,7 @@ def stream_cycles(
     machine: Machine,
     found: Sequence[Access],
 ) -> float:
-    """Estimate the cycles that operands take on their way to the first-level cache. ``found``: ``accesses(kernel)``."""
+    """Estimate the cycles of loading operands to the first-level cache; ``found`` is ``accesses(kernel)``."""
     lanes = lanes_of(kernel.dtype, machine)
     summed = {axis.name: nominal(axis.size) for axis in kernel.summed}
     sizes = [max(nominal(axis.size), 1) for axis in order]

@@ -1,7 +1,8 @@
-"""Every number that was chosen to make code faster, shorter or sooner compiled: what it counts, and why.
+"""Every number that was chosen to make code faster, shorter or faster to compile: its meaning, and the reason for it.
 
-"Measured" names the measurement, on one core of a Zen 5 unless said. "Not measured" means that no measurement of the
-number itself is kept: it was reasoned, or tried and not noted. Properties of machines are in ``machine.py``.
+"Measured" names the measurement, on one core of a Zen 5 unless the comment says otherwise. "Not measured" means that no
+measurement of the number itself is recorded: it was derived, or tried without a record. ``machine.py`` has the
+properties of machines.
 """
 
 from __future__ import annotations

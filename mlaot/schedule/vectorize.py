@@ -1,4 +1,4 @@
-"""Vectors along a loop: the same statements on as many numbers at a time as a vector of the machine has.
+"""Vectors along a loop: the same statements on as many numbers at a time as a vector of the machine holds.
 
     for j in vector(0, 1000):              s_all0: f32x16 = 0, ..
         s = s + x[j]                =>     for j in range(0, 960, 64): s_all0 = s_all0 + x[j:16]; s_all1 = ..
@@ -6,10 +6,10 @@
                                            s_all0 = s_all0 + first(x[992:16, 8], 8, 0)
                                            s = sum_lanes((s_all0 + s_all1) + (s_all2 + s_all3))
 
-Loads and stores along the loop are of adjacent elements, or gather and scatter with a stride; what does not depend on
-the loop is computed once. A sum has several accumulators if it would stall on the latency of one. If the bits must not
-depend on the machine, ``machine.parts`` vectors stand for one of 64 bytes, each with an accumulator of its own; sums
-are then combined by halves, first of vectors, then of lanes.
+Loads and stores along the loop are of adjacent elements, or gather and scatter with a stride. A value that does not
+depend on the loop is computed once. A sum has several accumulators if it would stall on the latency of one. If the bits
+must not depend on the machine, ``machine.parts`` vectors replace one of 64 bytes, each with an accumulator of its own.
+Sums are then combined by halves, first of vectors, then of lanes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from mlaot.schedule.tuning import STAGE_LINES_ONCE
 
 
 class CannotVectorizeError(Exception):
-    """The loop has no form in lanes and stays as it is."""
+    """The loop has no form in lanes and is left alone."""
 
 
 def vectorize(
@@ -77,15 +77,18 @@ def vectorize(
 ) -> Body:
     """Return statements on numbers as statements on ``lanes`` of them along the index ``var``, which is that of lane 0.
 
-    ``count``: how many lanes there are, if not all; ``values``: of variables that are vectors already; ``width``: bits
-    of a truth value that is loaded.
+    ``count`` is the number of lanes, if not all. ``values`` has the variables that are vectors already. ``width`` is
+    the number of bits of a loaded truth value.
     """
     return _Vectorizer(var, lanes, count, dict(values or {}), width).body(body)
 
 
 @dataclass
 class _Vectorizer:
-    """Take expressions and statements to lanes; ``values`` are the variables that differ from lane to lane."""
+    """A converter of expressions and statements to lanes.
+
+    ``values`` are the variables that differ from lane to lane.
+    """
 
     var: str
     lanes: int
@@ -207,7 +210,9 @@ class _Vectorizer:
 
 
 def width_of(loop: For) -> int:
-    """Return the bits of the widest number in lanes along a loop; elements count as what they are converted to.
+    """Return the bits of the widest number in lanes along a loop.
+
+    Elements count in the dtype that they are converted to.
 
     Raises:
         CannotVectorizeError: The body has no form in lanes.
@@ -241,7 +246,7 @@ def _numbers_in(x: Expr) -> Iterator[Expr]:
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A mutable variable, from ``start`` on, that a loop combines values into by ``function``."""
+    """A mutable variable with the initial value ``start``, into which a loop combines values by ``function``."""
 
     var: Var
     function: str
@@ -271,7 +276,7 @@ class VectorLoop:
         return (*self.prologue, *before), loops, tuple(after)
 
     def hoist_invariants(self, body: Body) -> Body:
-        """Move what is the same in all rounds before the loop; return the rest of the body."""
+        """Move values that are the same in all rounds before the loop; return the rest of the body."""
         stored = written_arrays(body)
         changing = {self.loop.var.name} | {s.var.name for s in walk(body) if isinstance(s, Assign | For)}
         kept: list[Statement] = []
@@ -291,7 +296,7 @@ class VectorLoop:
         return [Var(f"{a.var.name}_all{i if count > 1 else ''}", type_) for i in range(count)]
 
     def combine(self, a: Accumulator) -> Expr:
-        """Combine all accumulators of a variable to a number: the chains, then the parts by halves, the lanes."""
+        """Combine all accumulators of a variable to a number: the chains, then the parts by halves, then the lanes."""
         values: list[Expr] = [*self.variables(a)]
         columns = [values[part :: self.parts] for part in range(self.parts)]
         while len(columns[0]) > 1:
@@ -328,7 +333,7 @@ class VectorLoop:
         return Assign(s.var, Call(s.value.name, (accumulator, Call("first", (x, count, identity), x.type)), x.type))
 
     def loops(self) -> Body:
-        """Return the loops over vectors: one for all if that is shorter, else a main loop and its remainder."""
+        """Return the loops over vectors: a single loop if that is shorter, else a main loop and a remainder loop."""
         low, high = self.loop.low, self.loop.high
         if low != Index(0) or not isinstance(high, Index):
             raise CannotVectorizeError("a loop that does not begin at 0")
@@ -364,7 +369,7 @@ class VectorLoop:
         return replace(self.loop, low=Index(start), high=Index(end), step=self.lanes * count, vector=False, body=body)
 
     def loops_of_fixed(self, size: int) -> Body:
-        """Return the loops over a fixed size: rounds of all chains, then of one, then the last vectors written out."""
+        """Return the loops over a fixed size: rounds of all chains, then of one, then the unrolled last vectors."""
         result: list[Statement] = []
         start, step = 0, self.lanes * self.parts
         for count in dict.fromkeys((self.chains, 1)):
@@ -422,7 +427,7 @@ def _blocks(bodies: Sequence[Body]) -> Body:
 
 
 def _inline(body: Body) -> Body:
-    """Inline the value of a body that is a load and the only statement that reads it."""
+    """Inline the value of a body that is a load and a single statement that reads it."""
     if len(body) != 2 or not isinstance(body[0], Let) or not isinstance(body[1], Assign | Store):
         return body
     value = body[0].value

@@ -1,4 +1,4 @@
-"""``[tool.mlaot]`` of pyproject.toml as dataclasses: the first thing the compiler reads.
+"""``[tool.mlaot]`` of pyproject.toml as dataclasses, which the compiler reads first.
 
     [tool.mlaot]
     isa = ["base", "v3"]
@@ -6,7 +6,7 @@
     [tool.mlaot.models.nn]
     model = "model:digits"
 
-A key is a field of ``Settings``, ``ModelSettings`` or ``Options`` made by ``key`` or one of its kin, and nothing else.
+Each key is a field of ``Settings``, ``ModelSettings`` or ``Options`` that ``key`` or a similar function declares.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ READERS = {
 
 @dataclass(frozen=True)
 class AtMost:
-    """``{ most = 100 }`` in ``dims``: how long something is at most whose length is counted when the model runs."""
+    """``{ most = 100 }`` in ``dims``: the bound of a length that is counted when the model runs."""
 
     most: int
 
@@ -60,7 +60,7 @@ Size = int | AtMost
 
 @dataclass(frozen=True)
 class Budget:
-    """``budget`` of a model: upper limits of what it needs. None: no limit."""
+    """``budget`` of a model: upper limits of its sizes, errors and times. None stands for no limit."""
 
     workspace_kb: int | None = limit(
         "memory of a call besides its arguments and results, for as many rows as are computed at a time, other named"
@@ -97,14 +97,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class ProjectBudget(Budget):
-    """``[tool.mlaot.budget]``: the default of each model's budget, and a limit of the wheel."""
+    """``[tool.mlaot.budget]``: the default of each model's budget, and a limit of the wheel's size."""
 
     wheel_kb: int | None = limit("size of the wheel", "a number of KB (1000 bytes)", example=200, minimum=1)
 
 
 @dataclass(frozen=True)
 class Lora:
-    """``lora`` of a model: the adapters that it trains in place of its weights."""
+    """``lora`` of a model: the low-rank adapters that it trains in place of its weights."""
 
     rank: int = key(
         "how many numbers are between the two products of an adapter",
@@ -243,12 +243,12 @@ class ModelSettings(Options):
 
     @property
     def declared(self) -> str:
-        """Return where the model is declared, as the settings say it."""
+        """Return the place of the model's declaration in the form of the settings."""
         return str(getattr(self, self.kind))
 
     @property
     def kind(self) -> str:
-        """Return the key that says what the model is."""
+        """Return the key that names the model: ``model``, ``onnx`` and so on."""
         return next((kind for kind in KINDS if getattr(self, kind)), "model")
 
     @property
@@ -269,9 +269,9 @@ class ModelSettings(Options):
 
 @dataclass(frozen=True)
 class OnnxRuntime:
-    """``[tool.mlaot.onnxruntime]``: a package that answers as onnxruntime does, for ``files``, and how it is called.
+    """``[tool.mlaot.onnxruntime]``: the name of a package that stands in for onnxruntime, for ``files``.
 
-    In ``Settings`` the files are those found, as paths relative to the project.
+    In ``Settings`` the files are those that were found, as paths relative to the project.
     """
 
     files: tuple[str, ...] = key(
@@ -296,7 +296,7 @@ class OnnxRuntime:
 class Settings:
     """The settings of a project. ``name`` is its package, ``backend`` its ``build-backend``.
 
-    ``version`` is the project's, if its pyproject.toml has one: a build backend may compute it later.
+    ``version`` is the project's, if its pyproject.toml has one, as a build backend may compute it later.
     """
 
     name: str
@@ -362,12 +362,15 @@ class Settings:
 
     @property
     def isas(self) -> tuple[str, ...]:
-        """Return all instruction sets to generate C for, the best last: ARM has but one, which nobody chooses."""
+        """Return all instruction sets to generate C for, the best last.
+
+        ARM has only one, which is no choice of the user.
+        """
         return tuple(name for name in MACHINES if name in self.isa or name not in CHOICES)
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Return the names of all modules to make: a runtime that the models share, one of sessions, the models."""
+        """Return the names of all modules to make: the shared runtime, the module of sessions, and the models."""
         besides = (self.runtime, self.onnxruntime.module if self.onnxruntime else "")
         return (*filter(None, besides), *(model.module for model in self.models))
 
@@ -378,7 +381,7 @@ class Settings:
         return {file: models[file] for file in self.onnxruntime.files} if self.onnxruntime else {}
 
     def options(self, model: ModelSettings) -> Options:
-        """Return what passes and lowering obey for a model of the project."""
+        """Return the options of passes and lowering for a model of the project."""
         keys = {name: getattr(model, name) for name in keys_of(Options)}
         return Options(**keys, isas=self.isas, threads=self.threads, runtime=self.runtime)
 
@@ -389,9 +392,9 @@ class Settings:
         return tuple(folder for folder in folders if is_package(project / folder))
 
     def missing_packages(self, project: Path) -> tuple[str, ...]:
-        """Return packages (``digits``, ``a/b``) that the project lacks: the wheel gets an empty __init__.py there.
+        """Return packages (``digits``, ``a/b``) that the project lacks, which get an empty __init__.py in the wheel.
 
-        Folders above them get none: as namespaces (PEP 420) they can be shared with other wheels.
+        Their parent folders get none, so that they are namespaces (PEP 420), which other wheels can share.
         """
         packages = dict.fromkeys(module.rpartition(".")[0].replace(".", "/") for module in self.modules)
         return tuple(folder for folder in packages if not is_package(project / self.source / folder))
@@ -411,5 +414,5 @@ TABLES = {
 
 
 def is_package(folder: Path) -> bool:
-    """Tell whether a folder has Python code somewhere in it; one with data only is not a package."""
+    """Tell whether a folder or its subfolders have Python code. A folder with only data is not a package."""
     return folder.is_dir() and any(folder.rglob("*.py"))

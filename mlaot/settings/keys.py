@@ -1,6 +1,6 @@
 """Declare a key of a TOML table as a field of a dataclass, with its type, its check and its documentation.
 
-Reading it, checking it, its JSON Schema and its line in docs/settings.md follow from the field.
+Its reading, its check, its JSON Schema and its line in docs/settings.md follow from the field.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def key(
 ) -> Any:
     """Declare a field that is a key of TOML.
 
-    ``doc`` is its line in the documentation, ``expected`` what errors say of the value. A key without ``default`` is
-    required, unless ``otherwise`` says in words what holds without it. ``spelling`` is the key where that is not the
-    field's name. ``schema`` has the keywords of JSON Schema for the value, besides its type.
+    ``doc`` is its line in the documentation, and ``expected`` the description of the value in errors. A key without
+    ``default`` is required, unless ``otherwise`` describes the behaviour without it. ``spelling`` is the key if it
+    differs from the field's name. ``schema`` has the keywords of JSON Schema for the value, besides its type.
     """
     texts = {"doc": doc, "expected": expected, "otherwise": otherwise, "spelling": spelling}
     return field(default=default, metadata={**texts, "example": example, "schema": schema})
 
 
 def spelled(key: Field[Any]) -> str:
-    """Return a key as TOML has it."""
+    """Return the key of a field in TOML."""
     return str(key.metadata["spelling"] or key.name)
 
 
@@ -59,12 +59,12 @@ def choice(doc: str, words: Sequence[str], *, default: str, example: str, otherw
 
 
 def limit(doc: str, expected: str, example: float, minimum: int = 0) -> Any:
-    """Declare a key that is a number; without it there is no limit."""
+    """Declare a key that is a limit, a number. Without the key there is no limit."""
     return key(doc, default=None, otherwise="no limit", expected=expected, example=example, minimum=minimum)
 
 
 def keys_of(kind: Any) -> dict[str, Field[Any]]:
-    """Return the fields of a dataclass that are keys of its table, those of its own first."""
+    """Return the fields of a dataclass that are keys of its table, its own fields first."""
     keys = [key for key in fields(kind) if key.metadata]
     return {spelled(key): key for key in sorted(keys, key=lambda key: key.name not in kind.__annotations__)}
 

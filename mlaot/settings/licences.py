@@ -1,7 +1,7 @@
-"""Licences and model cards: find their files, and hold them against what [project] says of the whole wheel.
+"""Licences and model cards: find their files, and check them against the licence of the whole wheel in [project].
 
-A wheel's METADATA and its folder of licences follow from ``license`` and ``license-files`` of [project] alone, to which
-no tool may add (PEP 621, PEP 639). So these must cover what the models say.
+A wheel's METADATA and its folder of licences follow only from ``license`` and ``license-files`` of [project], to which
+no tool may add (PEP 621, PEP 639). So these must cover the licences of the models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = re.compile(r"(DocumentRef-[A-Za-z0-9.-]+:)?[A-Za-z0-9.-]+\+?")
 
 
 def find_licence(model: ModelSettings, project: Mapping[str, Any], folder: Path) -> ModelSettings:
-    """Return a model with the files that its patterns mean; refuse what [project] does not cover."""
+    """Return a model with the files of its patterns. Raise ``MlaotError`` if [project] does not cover its licence."""
     where = table_of(model.name)
     check_expression(model, project.get("license"), where)
     key = f"key 'license-files' in {where} of {FILE}"
@@ -45,7 +45,7 @@ def find_licence(model: ModelSettings, project: Mapping[str, Any], folder: Path)
 
 
 def check_expression(model: ModelSettings, project: Any, where: str) -> None:
-    """Refuse what is no SPDX expression, and a licence that the project's expression, if it has one, does not cover."""
+    """Raise ``MlaotError`` for an invalid SPDX expression, or one that the project's expression does not cover."""
     if not model.license:
         return
     try:
@@ -65,7 +65,10 @@ def check_expression(model: ModelSettings, project: Any, where: str) -> None:
 
 
 def check_listed(files: Sequence[str], project: Mapping[str, Any], folder: Path, key: str) -> None:
-    """Refuse files of licences that ``license-files`` of [project] does not mean; the backend refuses what is wrong."""
+    """Raise ``MlaotError`` for licence files that ``license-files`` of [project] does not match.
+
+    The backend reports an invalid ``license-files``.
+    """
     patterns, dynamic = project.get("license-files", []), project.get("dynamic", [])
     if not isinstance(patterns, list) or not isinstance(dynamic, list) or "license-files" in dynamic:
         return
@@ -81,7 +84,7 @@ def check_listed(files: Sequence[str], project: Mapping[str, Any], folder: Path,
 
 
 def parse_expression(text: str) -> Expression:
-    """Parse an SPDX licence expression; raise ValueError if it is none."""
+    """Parse an SPDX licence expression; raise ``ValueError`` if it is invalid."""
     tokens = ["", *reversed(re.findall(r"[()]|[^\s()]+", text))]
     try:
         expression = _parse_joined("OR", tokens)
@@ -93,7 +96,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _parse_joined(operator: str, tokens: list[str]) -> Expression:
-    """Take operands that one operator joins from the end of ``tokens``; AND binds tighter than OR."""
+    """Parse operands of one operator from the end of ``tokens``; AND binds tighter than OR."""
     parts = [_parse_joined("AND", tokens) if operator == "OR" else _parse_licence(tokens)]
     while tokens[-1] == operator:
         tokens.pop()
@@ -102,7 +105,7 @@ def _parse_joined(operator: str, tokens: list[str]) -> Expression:
 
 
 def _parse_licence(tokens: list[str]) -> Expression:
-    """Take a licence, which may have an exception, or what is in parentheses."""
+    """Parse a licence, which may have an exception, or an expression in parentheses."""
     if tokens[-1] == "(":
         tokens.pop()
         expression = _parse_joined("OR", tokens)
@@ -118,14 +121,14 @@ def _parse_licence(tokens: list[str]) -> Expression:
 
 
 def _parse_name(tokens: list[str]) -> str:
-    """Take the identifier of a licence or of an exception."""
+    """Parse the identifier of a licence or of an exception."""
     if not NAME.fullmatch(tokens[-1]) or tokens[-1] in OPERATORS:
         raise ValueError(f"expected a licence, got {tokens[-1]!r}")
     return tokens.pop()
 
 
 def names_of(expression: Expression) -> Iterator[str]:
-    """Yield the licences in an expression, in small letters, which mean the same."""
+    """Yield the licences in an expression in lower case, as case does not matter."""
     if isinstance(expression, str):
         yield expression.lower()
     else:
@@ -134,7 +137,7 @@ def names_of(expression: Expression) -> Iterator[str]:
 
 
 def is_covered(expression: Expression, granted: set[str]) -> bool:
-    """Tell whether an expression holds where exactly the licences that are granted do: of those joined by OR, one."""
+    """Tell whether an expression is fulfilled by the granted licences; one operand of OR suffices."""
     if isinstance(expression, str):
         return expression.lower() in granted
     operator, parts = expression

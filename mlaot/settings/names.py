@@ -1,4 +1,4 @@
-"""Check the names of extension modules: no two at one place, and names that every system takes."""
+"""Check the names of extension modules: distinct paths, and names that are valid on every system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt")
 
 
 class PlannedModule(NamedTuple):
-    """An extension module to be made: its name, the module that declares it, its table, and what names it how."""
+    """An extension module to be made: its name, the module that declares it, its table, and the key that names it."""
 
     name: str
     source: str
@@ -75,7 +75,7 @@ def check_modules(settings: Settings, project: Path) -> None:
 
 
 def name_problem(module: str) -> str:
-    """Say why no module can have this name; return nothing if one can."""
+    """Return the reason why no module can have this name, or an empty string."""
     for part in module.split("."):
         if len(part) > MAX_LENGTH:
             return f"its name is longer than the {MAX_LENGTH} characters that every file system takes"

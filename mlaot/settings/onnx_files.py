@@ -1,4 +1,4 @@
-"""Find the ONNX files that ``[tool.mlaot.onnxruntime]`` means."""
+"""Find the ONNX files of ``[tool.mlaot.onnxruntime]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = f"key 'files' in {ONNXRUNTIME} of {FILE}"
 def find_onnx_files(project: Path, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the paths of the files, relative to the project, in the order of the patterns.
 
-    An sdist with the generated C need not have the files: it says which they were.
+    An sdist with the generated C lists the files and need not contain them.
     """
     frozen = project / FROZEN / ONNX_FILES
     if frozen.is_file():

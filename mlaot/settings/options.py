@@ -1,4 +1,4 @@
-"""The settings that passes, lowering and rendering obey, as one value that travels from pyproject.toml to the C."""
+"""The settings of passes, lowering and rendering, as one value that is passed from pyproject.toml to the C."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mlaot.settings.keys import choice, flag, key
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The settings by which a model is compiled; their keys stand beside those of ``ModelSettings``.
+    """The settings by which a model is compiled. Their keys are in the same table as those of ``ModelSettings``.
 
-    ``isas`` are all instruction sets to generate C for, ``threads`` is the default number of threads of a call, and
-    ``runtime`` the module that has the runtime of all models; a project sets them for all of its models. ``egraph``:
-    rewrite by the pass of that name, too; no project sets it.
+    ``isas`` are all instruction sets to generate C for. ``threads`` is the default number of threads of a call, and
+    ``runtime`` is the module with the runtime of all models. A project sets these three for all of its models. With
+    ``egraph`` the pass of that name also runs; no project sets it.
     """
 
     c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")

@@ -1,4 +1,4 @@
-"""Find the files of a project that a pattern in its pyproject.toml means."""
+"""Find the files of a project that match a pattern in its pyproject.toml."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from mlaot.errors import MlaotError
 
 
 def find_files(project: Path, pattern: str, key: str, example: str) -> list[str]:
-    """Return the files that a pattern means, as paths relative to the project, or refuse it.
+    """Return the files that match a pattern, as paths relative to the project.
 
-    ``key`` is how messages name the key, ``example`` a pattern that it may have.
+    No match, an invalid pattern or a file outside of the project raises ``MlaotError``.
+
+    ``key`` is the name of the key in messages, and ``example`` a valid pattern.
     """
     root = project.resolve()
     try:

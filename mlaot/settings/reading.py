@@ -63,7 +63,7 @@ def check_settings(pyproject: dict[str, Any], project: Path) -> Settings:
 
 
 def runtime_of(project: Path) -> str:
-    """Return the module that has the runtime of all models of a project, or nothing."""
+    """Return the module with the runtime of all models of a project, or an empty string."""
     if not (project / FILE).is_file():
         return ""
     tool = check_table(read_pyproject(project).get("tool", {}), "[tool]").get("mlaot", {})
@@ -80,9 +80,9 @@ def load_module(
     c_library: bool = False,
     others: Iterable[str] = (),
 ) -> tuple[Settings, ModelSettings]:
-    """Return settings and model of one extension module, as options of a command line describe it.
+    """Return settings and model of one extension module that command-line options describe.
 
-    The arguments override ``[tool.mlaot]``, and the project need not have that, nor a pyproject.toml. ``others`` are
+    The arguments override ``[tool.mlaot]``. The project may lack this table, or a pyproject.toml. ``others`` are
     modules that another tool builds; their models have no ``name``.
     """
     if not fits(module, schema_of(keys_of(ModelSettings)["module"])):
@@ -129,7 +129,7 @@ def load_module(
 def settings_of(target: str) -> Settings:
     """Return settings for one bare ``module:attribute`` or ONNX file in the current folder.
 
-    Modules are looked up in the source folder of the project there, if there is one.
+    Modules are looked up in the source folder of the project in that folder, if there is one.
     """
     if not re.fullmatch(f"{MODEL}|{ONNX}", target):
         raise MlaotError(f"expected module:attribute or an ONNX file, got {target!r}")
@@ -154,7 +154,7 @@ def declaration(target: str) -> dict[str, Any]:
 
 
 def read_settings(pyproject: dict[str, Any], tool: Any, project: Path) -> Settings:
-    """Read ``[tool.mlaot]``; whether it has models, and which modules they make, is not checked yet."""
+    """Read ``[tool.mlaot]``, without a check of whether it has models, and of their modules."""
     source = "src" if (project / "src").is_dir() else "."
     values = read_table(Settings, tool, "[tool.mlaot]", besides=("models", "budget", "onnxruntime"), source=source)
     values["isa"] = tuple(isa for isa in CHOICES if isa in values["isa"])
@@ -206,7 +206,7 @@ def folder_in_project(project: Path, source: str) -> str:
 def read_model(name: str, table: Any, project: Mapping[str, Any], budget: Budget) -> ModelSettings:
     """Read one ``[tool.mlaot.models.<name>]``.
 
-    A missing key takes the value of ``[tool.mlaot]`` if that has it, and so do the keys of its budget.
+    A missing key has its value in ``[tool.mlaot]`` if it is set there. The same holds for the keys of its budget.
     """
     inherited = {key: project[key] for key in keys_of(ModelSettings) if key in project}
     where = table_of(name)
@@ -243,9 +243,9 @@ def read_onnxruntime(table: Any, name: str, project: Path) -> OnnxRuntime:
 def models_of_files(
     onnxruntime: OnnxRuntime, models: Iterable[ModelSettings], project: Mapping[str, Any], budget: Budget
 ) -> Iterator[ModelSettings]:
-    """Yield models of the files that none of ``models`` is made of: ``digits.ort_det`` of ``models/det.onnx``.
+    """Yield models of the files that none of ``models`` uses: ``digits.ort_det`` for ``models/det.onnx``.
 
-    Where several have one name, those of their folders are part of the modules' names: ``digits.ort_small_det``.
+    If several files have the same name, the names of the modules include their folders: ``digits.ort_small_det``.
     """
     declared = {PurePath(model.onnx).as_posix() for model in models if not model.tokenizer}
     names = Counter(PurePath(file).name for file in onnxruntime.files)
@@ -257,7 +257,7 @@ def models_of_files(
 
 
 def read_lora(table: Mapping[str, Any], model: str) -> Lora:
-    """Read ``[tool.mlaot.models.<name>.lora]``; refuse keys beside it that go with weights of another kind."""
+    """Read ``[tool.mlaot.models.<name>.lora]``; raise ``MlaotError`` for keys that cannot be combined with it."""
     lora = Lora(**read_table(Lora, table["lora"], table_of(model, "lora")))
     for key in ("frozen", "quantize"):
         if table.get(key, True) is not True:

@@ -1,8 +1,8 @@
-"""Read pyproject.toml, and check its tables: every mistake of the user's is a ``MlaotError`` of one line.
+"""Read pyproject.toml, and check its tables. Every mistake of the user raises a ``MlaotError`` of one line.
 
-``reading.py`` makes ``Settings`` of the tables; what the keys are, their dataclasses say (``keys.py``), so that a new
-setting changes nothing here. Before a check a value is ``Any``: it is whatever the user wrote. Callers that need no
-settings call ``read_pyproject`` alone. The texts of the errors are compared by ``tests/build/settings_errors.txt``.
+``reading.py`` converts the tables to ``Settings``. The dataclasses define the keys (``keys.py``), so that a new setting
+changes nothing here. An unchecked value has the type ``Any``, as the user may have written anything. Callers that need
+no settings call only ``read_pyproject``. ``tests/build/settings_errors.txt`` has the texts of the errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlaot.settings.keys import fits, keys_of, schema_of, spelled
 
 
 def read_pyproject(project: Path) -> dict[str, Any]:
-    """Return the content of the project's pyproject.toml, of which nothing is checked but that it is TOML."""
+    """Return the content of the project's pyproject.toml, and check only that it is TOML."""
     try:
         text = (project / FILE).read_text(encoding="utf-8")
         if text.startswith("\ufeff"):
@@ -40,7 +40,7 @@ def read_pyproject(project: Path) -> dict[str, Any]:
 def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
     """Return the values of all keys of ``kind``, checked, by the names of their fields.
 
-    ``defaults`` are those that the fields cannot know. The caller reads the keys ``besides`` itself.
+    ``defaults`` are the defaults that the fields cannot know. The caller itself reads the keys ``besides``.
     """
     keys = keys_of(kind)
     check_keys(check_table(table, where), (*keys, *besides), where)
@@ -58,13 +58,13 @@ def read_table(kind: Any, table: Any, where: str, besides: Iterable[str] = (), *
 
 
 def table_of(model: str, *below: str) -> str:
-    """Return how messages name the table of a model, or one below that: ``[tool.mlaot.models.nn]``."""
+    """Return the name in messages of the table of a model, or of a table below it: ``[tool.mlaot.models.nn]``."""
     name = model if re.fullmatch(r"[\w-]+", model) else repr(model)
     return f"[{'.'.join(('tool.mlaot.models', name, *below))}]"
 
 
 def check_table(value: Any, where: str) -> dict[str, Any]:
-    """Return ``value`` if it is a table, else refuse it."""
+    """Return ``value`` if it is a table; raise ``MlaotError`` if not."""
     if isinstance(value, dict):
         return value
     raise MlaotError(f"{where} of {FILE} must be a table, got {value!r}")

@@ -1,8 +1,8 @@
-"""Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` is a model like any other. Needs scikit-learn.
+"""Models of scikit-learn: ``mlaot.sklearn.load(pipeline)`` returns a model like any other. It needs scikit-learn.
 
-Each estimator has rules, which compute in float64 what scikit-learn computes (``mlaot/sklearn/rules.py``); linear
-models and perceptrons that were fitted on float32 are computed in float32, as there. Where there is none,
-skl2onnx turns the whole into an ONNX graph, in which rules are nodes of mlaot's own.
+Each estimator has rules, which compute the same as scikit-learn in float64 (``mlaot/sklearn/rules.py``). As in
+scikit-learn, linear models and perceptrons that were fitted on float32 are computed in float32. For an estimator
+without rules, skl2onnx converts the whole model to an ONNX graph, in which rules are nodes of mlaot's own.
 """
 
 from mlaot.errors import MlaotError

@@ -1,4 +1,4 @@
-"""A fitted estimator as an ONNX graph by skl2onnx, in which nodes of mlaot's own stand for some estimators."""
+"""Convert a fitted estimator to an ONNX graph by skl2onnx, in which nodes of mlaot's own represent some estimators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OWN_NODES = (
 
 
 def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, Function]]:
-    """Convert an estimator to ONNX; return that and the functions that nodes of mlaot's own compute."""
+    """Convert an estimator to ONNX; return the graph, and the functions of mlaot's own nodes."""
     calls: dict[str, Function] = {}
 
     def convert_one(scope: Any, operator: Any, container: Any) -> None:
@@ -74,7 +74,7 @@ def convert(estimator: Any, types: Mapping[str, Any]) -> tuple[onnx.ModelProto, 
 
 
 def kinds_converted_here() -> list[type]:
-    """Return the types of estimators that skl2onnx must not convert alone."""
+    """Return the types of estimators that skl2onnx must not convert by itself."""
     for library in LIBRARIES:
         for name in (f"{name}{kind}" for name in BOOSTERS for kind in ("Classifier", "Regressor", "Ranker")):
             kind = getattr(sys.modules.get(library), name, None)
@@ -85,7 +85,7 @@ def kinds_converted_here() -> list[type]:
 
 
 def node_of(estimator: Any) -> Function:
-    """Return what the node of an estimator gives of its inputs: what is predicted, and what goes with it."""
+    """Return the results of an estimator's node for its inputs: the prediction, and the second result."""
     methods = [name for name in ("predict", second_method(estimator)) if hasattr(estimator, name)]
 
     def run(*inputs: Any) -> list[Any]:
@@ -98,7 +98,7 @@ def node_of(estimator: Any) -> Function:
 
 
 def _tuned(scope: Any, operator: Any) -> Callable[[Any], list[Any]]:
-    """Decide on the label by the threshold that was tuned; skl2onnx leaves that to the classifier inside."""
+    """Decide on the label by the tuned threshold, which skl2onnx ignores."""
     estimator, inner = operator.raw_operator, operator.raw_operator.estimator_
     if estimator.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
         raise MlaotError("a TunedThresholdClassifierCV without probabilities cannot be converted")

@@ -1,4 +1,4 @@
-"""A fitted estimator as a declared model: its inputs, and what its methods give."""
+"""A fitted estimator as a declared model: its inputs, and the results of its methods."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ PRODUCTS = (
 
 @dataclass(frozen=True)
 class Column:
-    """An input: its dtype, the features of a row (0: a row is one number), the texts that its numbers stand for.
+    """An input: its dtype, the features of a row (0 if a row is one number), and the texts that its numbers index.
 
-    ``counts``: its numbers are of the terms of texts, as vectorizers count them. ``dates``: they are dates, in the unit
-    of a dtype of NumPy's.
+    With ``counts`` its numbers are those of the terms of texts, which vectorizers count. With ``dates`` they are dates,
+    in the unit of this NumPy dtype.
     """
 
     dtype: DType
@@ -147,7 +147,7 @@ class Column:
     dates: str = ""
 
     def type(self, wide: bool) -> Any:
-        """Return what it is to skl2onnx, where floats are computed in float64 or else in float32."""
+        """Return the column's type for skl2onnx, with floats in float64 or in float32."""
         from skl2onnx.common import data_types
 
         floats = data_types.DoubleTensorType if wide else data_types.FloatTensorType
@@ -156,18 +156,18 @@ class Column:
         return kind([None, self.features or 1])
 
     def numbers(self, values: Any) -> Any:
-        """Return a column as the module is given it."""
+        """Return a column in the form that the module gets."""
         places = {text: i for i, text in enumerate(self.texts)}
         return np.array([places.get(value, -1) for value in values]) if places else numbers_of(values)
 
     def values(self, numbers: Any) -> Any:
-        """Return numbers as the texts or the dates that they stand for."""
+        """Convert numbers to the texts or the dates that they represent."""
         if self.dates:
             return numbers.view(self.dates)
         return np.array([*self.texts, None], object)[numbers.clip(-1, len(self.texts))] if self.texts else numbers
 
     def prepare(self, x: Any, wide: bool) -> Any:
-        """Convert rows to the dtype that they are computed in; other numbers than those of texts are no text."""
+        """Convert rows to the dtype of computation. Numbers that are no index of a text become no text."""
         if self.counts:
             return Texts(x)
         x = x if self.features else np.expand_dims(x, -1)
@@ -212,7 +212,7 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
 
 
 def is_single(estimator: Any, columns: Mapping[str, Column]) -> bool:
-    """Tell whether scikit-learn computes in float32: products of rows of float32 with what was fitted on such."""
+    """Tell whether scikit-learn computes in float32: products of float32 rows with weights fitted on float32."""
     if type(estimator).__name__ not in PRODUCTS or any(column.dtype is not f32 for column in columns.values()):
         return False
     fitted = estimator.coefs_ if hasattr(estimator, "coefs_") else [estimator.coef_]
@@ -235,7 +235,7 @@ def _column(name: str, values: Any, categories: Mapping[str, Any], takes_texts: 
 
 
 def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Return the categories of those of the columns ``names`` that encoders have learnt."""
+    """Return the categories that encoders have learnt of the columns ``names``."""
     if hasattr(estimator, "categories_"):
         yield from zip(names, estimator.categories_, strict=True)
     for _, step, picked in getattr(estimator, "transformers_", ()):
@@ -249,7 +249,7 @@ def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any
 
 
 def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:
-    """Trace an estimator: ``forward`` gives what all its methods give, each of which is an entry, too."""
+    """Trace an estimator. ``forward`` returns the results of all its methods, each of which is also an entry."""
     if not any(hasattr(estimator, name) for name in (*METHODS, "kneighbors")):
         raise MlaotError(f"this {type(estimator).__name__} has no method for new rows; expected one of {METHODS}")
     try:
@@ -369,7 +369,7 @@ def _trace(
 
 
 def _is_dropped(graph: Graph, name: str, column: Column) -> bool:
-    """Remove an input of texts that no vectorizer takes, and tell whether it was one."""
+    """Remove an input of texts that no vectorizer reads, and tell whether it was one."""
     is_dropped = column.counts and not graph.inputs[port_name(name)].attrs["vectorizers"]
     if is_dropped:
         del graph.inputs[port_name(name)]
@@ -377,7 +377,7 @@ def _is_dropped(graph: Graph, name: str, column: Column) -> bool:
 
 
 def _as_list(classes: Any) -> Any:
-    """Return classes as lists, dates as strings; those of several outputs are several arrays."""
+    """Return classes as lists, with dates as strings; the classes of several outputs are several arrays."""
     if isinstance(classes, list):
         return list(map(_as_list, classes))
     array = np.asarray(classes)
@@ -391,7 +391,7 @@ def _dates_of_classes(estimator: Any) -> dict[str, str]:
 
 
 def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
-    """Make an entry that gives some outputs of a graph."""
+    """Make an entry that returns some outputs of a graph."""
     entry = Graph(name)
     arguments = []
     for key, node in graph.inputs.items():
@@ -403,7 +403,7 @@ def _entry(graph: Graph, name: str, ports: Sequence[str]) -> Graph:
 
 
 def by_method(estimator: Any, outputs: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return what a converted estimator gives, by the methods of scikit-learn that give it."""
+    """Return the results of a converted estimator by the corresponding methods of scikit-learn."""
     plain = [value.values if isinstance(value, Maps) else value for value in outputs]
     values = [value if isinstance(value, list) else [value] for value in plain]
     if len(values) == 2 and len(values[1]) == 1 and values[0][0].ndim == 2 and values[0][0].shape[1] > 1:
@@ -431,7 +431,7 @@ def last_step(estimator: Any) -> Any:
 
 
 def _vector(estimator: Any, method: str, value: Any) -> Any:
-    """Bring a value of a converter into scikit-learn's shape."""
+    """Convert a value of a converter to scikit-learn's shape."""
     if method not in ("predict", "decision_function") or isinstance(value, Strings) or value.ndim != 2:
         return value
     if value.shape[1] == 1:
@@ -452,14 +452,14 @@ def _of_classes(estimator: Any, value: Strings) -> Strings:
 
 
 def _result(value: Any, outside: DType) -> Any:
-    """Bring a value into the dtype that a module gives; strings as their places."""
+    """Convert a value to the dtype of the module's result; strings to their indices."""
     if isinstance(value, Strings):
         return astype(value.index, i64)
     return astype(value, outside) if value.dtype.kind == "f" else value
 
 
 def call_methods(estimator: Any, columns: Mapping[str, Column], arrays: Arrays) -> Arrays:
-    """Call scikit-learn itself; return what it gives, as ``forward`` names it."""
+    """Call scikit-learn itself; return its results by the names of ``forward``."""
     if type(estimator).__name__ in LABELS:
         rows = columns["y"].values(arrays["y"])
     elif "X" in arrays:

@@ -28,7 +28,7 @@ def principal(estimator: Any, x: Any) -> Any:
 
 @rule("score_samples", "PCA FactorAnalysis")
 def likelihood(estimator: Any, x: Any) -> Any:
-    """Return the logarithm of the density of the normal distribution."""
+    """Compute the logarithm of the density of the normal distribution."""
     precision, x = estimator.get_precision(), x - estimator.mean_
     shift = len(precision) * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
     return -0.5 * (np.sum(x * (x @ precision), axis=-1) + shift)
@@ -56,7 +56,7 @@ def sparse_components(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "_BaseSparseCoding")
 def sparse_code(estimator: Any, x: Any) -> Any:
-    """Atoms of a dictionary: by a threshold, or the best one, then the next best (orthogonal matching pursuit)."""
+    """Encode rows by atoms of a dictionary: by a threshold, or by orthogonal matching pursuit."""
     atoms = np.asarray(getattr(estimator, "components_", getattr(estimator, "dictionary", None)))
     algorithm, alpha = estimator.transform_algorithm, estimator.transform_alpha
     if algorithm == "threshold":
@@ -76,7 +76,7 @@ def sparse_code(estimator: Any, x: Any) -> Any:
 
 
 def _pursue(atoms: Array, x: Any, count: int) -> Any:
-    """Take the atom that fits best what is left, fit all taken ones, and so on."""
+    """Repeatedly select the atom that fits the residual best, and fit all selected atoms."""
     gram, product = atoms @ atoms.T, x @ atoms.T
     taken: list[Any] = []
     left, code = product, None
@@ -128,7 +128,7 @@ def pseudo_likelihood(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "FeatureAgglomeration")
 def pool(estimator: Any, x: Any) -> Any:
-    """Return a mean, or another function, of the features of each cluster."""
+    """Compute the mean, or another function, of the features of each cluster."""
     parts = [np.flatnonzero(estimator.labels_ == label) for label in np.unique(estimator.labels_)]
     try:
         return np.stack([estimator.pooling_func(x[:, part], axis=1) for part in parts], axis=-1)
@@ -138,7 +138,7 @@ def pool(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "Isomap")
 def geodesic(estimator: Any, x: Any) -> Any:
-    """Distances by way of the neighbours, as a kernel."""
+    """Return the kernel of geodesic distances by way of the neighbours."""
     table = np.asarray(estimator.dist_matrix_, np.float64)
     if estimator.n_neighbors is None:
         distance, near = within(estimator.nbrs_, x)
@@ -152,7 +152,7 @@ def geodesic(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "LocallyLinearEmbedding")
 def barycenter(estimator: Any, x: Any) -> Any:
-    """Weights of neighbours that make the row of them."""
+    """Return the weights with which neighbours approximate the row."""
     count = estimator.n_neighbors
     _, index = nearest(estimator.nbrs_, x, count)
     difference = take(np.asarray(estimator.nbrs_._fit_X, np.float64), index) - np.expand_dims(x, 1)
@@ -170,7 +170,7 @@ def nearest_center(estimator: Any, x: Any) -> Any:
 
 
 def _nearest(x: Any, points: Any) -> Any:
-    """Return the place of the nearest of points, by products."""
+    """Return the index of the nearest point, computed by products."""
     if is_sparse(x):
         return np.argmin(squared_distances(x, points), axis=-1)
     origin, _, weights, lengths = moved_points(np.asarray(points, np.float64))
@@ -184,7 +184,7 @@ def to_centers(estimator: Any, x: Any) -> Any:
 
 @rule("predict", "BisectingKMeans")
 def bisect(estimator: Any, x: Any) -> Any:
-    """Go to the nearer one of two centers, from the root of their tree on."""
+    """Descend to the nearer one of two centers, from the root of their tree."""
     mean = getattr(estimator, "_X_mean", 0.0)
 
     def label(node: Any) -> Any:

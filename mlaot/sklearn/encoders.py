@@ -1,4 +1,4 @@
-"""Categories and labels as numbers; categories may be texts or dates."""
+"""Encoders of categories and labels as numbers. Categories may be texts or dates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlaot.sklearn.rules import Dates, Frame, Unknown, rule
 
 
 def places(column: Any, categories: Any) -> Any:
-    """Return the place of each element of a column [batch, 1] among categories, their number where it is none."""
+    """Return the index of each element of a column [batch, 1] in categories, or their number for any other."""
     count = len(categories)
     if isinstance(column, Strings):
         known = {category: i for i, category in enumerate(categories)}
@@ -40,12 +40,12 @@ def places(column: Any, categories: Any) -> Any:
 
 
 def _place(equal: Any) -> Any:
-    """Return which is the first of the categories that each row equals, their number where it equals none."""
+    """Return the index of the first category that each row equals, or the number of categories."""
     return np.where(np.any(equal, axis=-1), np.argmax(equal, axis=-1), equal.shape[-1])
 
 
 def _in_unit(categories: Any, dtype: str) -> tuple[Any, Any]:
-    """Return the numbers of dates in a unit, and whether it holds each; what is no date equals none."""
+    """Return the numbers of dates in a unit, and a mask of exact ones. What is no date equals no date."""
     own = categories.astype(dtype)
     return own.view(np.int64), ~np.isnat(own) & (own.astype(categories.dtype) == categories)
 
@@ -56,9 +56,9 @@ def columns_of(x: Any) -> Sequence[Any]:
 
 
 def grouped(estimator: Any, i: int, kept: Any = None) -> Any:
-    """Return the code of each category of a feature, and last of what is none of them (-1: of no code).
+    """Return the code of each category of a feature, and last the code of unknown categories (-1 for none).
 
-    Infrequent categories share one; ``kept`` is a category that stays by itself.
+    Infrequent categories share one code; ``kept`` is a category with its own code.
     """
     count = len(estimator.categories_[i])
     codes = np.arange(count + 1)
@@ -75,7 +75,7 @@ def grouped(estimator: Any, i: int, kept: Any = None) -> Any:
 
 @rule("transform", "OneHotEncoder", frames=True)
 def one_hot(estimator: Any, x: Any) -> Any:
-    """Return a column for each category; zeros for what is none of them, or for what is dropped."""
+    """Return a column for each category, with zeros for unknown and for dropped categories."""
     dropped, parts = estimator._drop_idx_after_grouping, []
     for i, column in enumerate(columns_of(x)):
         codes = grouped(estimator, i)
@@ -102,9 +102,9 @@ def ordinal(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "TargetEncoder", frames=True)
 def by_targets(estimator: Any, x: Any) -> Any:
-    """Return the mean of the target of each category, of each class where there are several.
+    """Return the mean target of each category, for each class if there are several.
 
-    Of none the mean of all.
+    An unknown category gets the mean of all.
     """
     means = np.atleast_1d(estimator.target_mean_)
     columns, parts = columns_of(x), []
@@ -117,7 +117,10 @@ def by_targets(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "LabelEncoder", frames=True)
 def label_place(estimator: Any, y: Frame) -> Any:
-    """Return the place among the classes; their number where it is none, which scikit-learn refuses."""
+    """Return the index of each label in the classes, or their number for an unknown label.
+
+    scikit-learn raises an error for an unknown label.
+    """
     return places(y.columns[0], estimator.classes_)
 
 

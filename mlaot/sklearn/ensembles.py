@@ -1,4 +1,4 @@
-"""Ensembles: trees, of whichever library, and what votes, is averaged, boosted or stacked."""
+"""Ensembles: trees of any library, and estimators that vote, are averaged, boosted or stacked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def trees_label(estimator: Any, x: Any) -> Any:
 
 
 def together(columns: Sequence[Any]) -> Any:
-    """Make columns of the labels of several outputs."""
+    """Stack the labels of several outputs as columns."""
     if any(column.dtype == "str" for column in columns):
         raise MlaotError("several outputs whose classes are texts cannot be converted; encode them as numbers")
     return np.stack(columns, axis=-1)
@@ -84,7 +84,7 @@ def embed(estimator: Any, x: Any) -> Any:
 
 
 def _bags(estimator: Any, method: str, x: Any) -> list[Any]:
-    """Return what each estimator gives of its features."""
+    """Return the result of each estimator on its features."""
     bags = zip(estimator.estimators_, estimator.estimators_features_, strict=True)
     whole = np.arange(x.shape[1])
     return [compute(one, method, x if np.array_equal(own, whole) else x[:, np.asarray(own)]) for one, own in bags]
@@ -95,7 +95,7 @@ def _mean(values: Sequence[Any]) -> Any:
 
 
 def _spread(one: Any, found: Any, count: int) -> Any:
-    """Return columns of one estimator's classes among those of all."""
+    """Move the columns of one estimator's classes to those of all classes."""
     return found if len(one.classes_) == count else found @ np.eye(count)[np.asarray(one.classes_)]
 
 
@@ -122,7 +122,7 @@ def bagged_value(estimator: Any, x: Any) -> Any:
 
 @rule("decision_function", "AdaBoostClassifier", sparse=True)
 def boosted_votes(estimator: Any, x: Any) -> Any:
-    """Votes by weight; what an estimator does not vote for it votes against."""
+    """Return weighted votes, in which each estimator votes against all classes that it does not vote for."""
     count, weights, total = len(estimator.classes_), estimator.estimator_weights_, 0.0
     for one, weight in zip(estimator.estimators_, weights, strict=False):
         own = take(np.searchsorted(estimator.classes_, one.classes_), compute(one, "class_index", x))
@@ -146,7 +146,7 @@ def boosted_shares(estimator: Any, x: Any) -> Any:
 
 @rule("predict", "AdaBoostRegressor", sparse=True)
 def weighted_median(estimator: Any, x: Any) -> Any:
-    """Return the median of what the estimators predict, by weight."""
+    """Return the weighted median of the estimators' predictions."""
     values = np.stack([compute(one, "predict", x) for one in estimator.estimators_], axis=-1)
     order = np.argsort(values, axis=-1, kind="stable")
     weight = np.cumsum(take(np.asarray(estimator.estimator_weights_[: values.shape[1]]), order), axis=-1)
@@ -155,14 +155,14 @@ def weighted_median(estimator: Any, x: Any) -> Any:
 
 
 def _weights(estimator: Any) -> Array:
-    """Return the share that each estimator of a vote has."""
+    """Return the weight of each estimator in a vote."""
     given = estimator._weights_not_none
     weights = np.ones(len(estimator.estimators_)) if given is None else np.asarray(given, np.float64)
     return np.asarray(weights / weights.sum())
 
 
 def _ballots(estimator: Any, method: str, x: Any) -> Any:
-    """Return what each estimator gives, along a last axis."""
+    """Return the results of all estimators along a last axis."""
     return np.stack([compute(one, method, x) for one in estimator.estimators_], axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Estimators in files of skops, which hold data of types that are trusted, and nothing that runs."""
+"""Estimators in skops files, which hold data of trusted types, and no code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TRUSTED = {
 
 
 def read(path: Path) -> tuple[Any, bool]:
-    """Read the estimator of a skops file; return it, and whether it is scikit-learn's own in all its parts."""
+    """Read the estimator of a skops file; return it, and whether all its parts are scikit-learn's own."""
     if path.suffix in PICKLES:
         raise MlaotError(
             f"{path.name}: a pickle runs code where it is read; store the estimator by skops.io.dump, "
@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[Any, bool]:
 
 @contextmanager
 def undamaged(name: str) -> Iterator[None]:
-    """Say of whatever is raised that the file is damaged."""
+    """In the context, convert any error to one that says that the file is damaged."""
     try:
         yield
     except MlaotError:
@@ -88,7 +88,7 @@ def undamaged(name: str) -> Iterator[None]:
 
 
 class Tree:
-    """The nodes of a tree as data: scikit-learn's own class takes them as they are, and reads where they say."""
+    """The nodes of a tree as data. scikit-learn's own class would follow the links of a file without a check."""
 
     def __init__(self, features: int, classes: Array, outputs: int) -> None:
         pass
@@ -104,7 +104,7 @@ class Tree:
 
 
 class Points:
-    """The points of a tree of neighbours, as data, too."""
+    """The points of a tree of neighbours, as data."""
 
     def __init__(self, *args: Any) -> None:
         pass
@@ -114,7 +114,7 @@ class Points:
 
 
 class Metric:
-    """A distance, of which estimators tell the name: scikit-learn's own class crashes where its state is another."""
+    """A distance by name, as scikit-learn's own class crashes for an unexpected state."""
 
     def __setstate__(self, state: object) -> None:
         pass
@@ -130,7 +130,7 @@ STAND_INS = (
 
 @contextmanager
 def as_data() -> Iterator[None]:
-    """Let classes of data stand in for those of compiled code."""
+    """In the context, replace classes of compiled code by classes of data."""
     with ExitStack() as stack:
         for module, name, kind in STAND_INS:
             stack.enter_context(patch.object(importlib.import_module(module), name, kind))

@@ -1,4 +1,4 @@
-"""What stands for missing values: a statistic, a mean of neighbours, or what other features predict."""
+"""Imputation of missing values: by a statistic, a mean of neighbours, or a prediction from other features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlaot.sklearn.rules import Unknown, compute, rule
 
 
 def is_missing(estimator: Any, x: Any) -> Any:
-    """Tell whether an element is what stands for a missing value."""
+    """Return a mask of the elements that stand for a missing value."""
     sought = estimator.missing_values
     if not isinstance(sought, int | float | np.number):
         raise Unknown("what stands for missing values is no number")
@@ -23,7 +23,7 @@ def is_missing(estimator: Any, x: Any) -> Any:
 
 
 def _with_indicator(estimator: Any, imputed: Any, missing: Any) -> Any:
-    """Add columns that tell which features were missing."""
+    """Add columns that indicate which features were missing."""
     if not estimator.add_indicator:
         return imputed
     return np.concatenate([imputed, astype(missing[:, estimator.indicator_.features_], f64)], axis=-1)
@@ -40,7 +40,7 @@ def by_statistics(estimator: Any, x: Any) -> Any:
 
 
 def _by_statistics(estimator: Any, x: Any) -> tuple[Any, Any]:
-    """Return what is imputed of the features that are kept, and what was missing of all."""
+    """Return the imputed features that are kept, and the mask of all missing features."""
     missing = is_missing(estimator, x)
     statistics = np.asarray(estimator.statistics_, np.float64)
     kept = np.flatnonzero(estimator.keep_empty_features | ~np.isnan(statistics))
@@ -49,7 +49,7 @@ def _by_statistics(estimator: Any, x: Any) -> tuple[Any, Any]:
 
 @rule("transform", "IterativeImputer")
 def by_features(estimator: Any, x: Any) -> Any:
-    """Predict each feature from the others, in turns, within its limits."""
+    """Predict each feature from the others in turn, within its limits."""
     if estimator.sample_posterior:
         raise MlaotError("an IterativeImputer with sample_posterior=True imputes at random")
     found, everywhere = _by_statistics(estimator.initial_imputer_, x)
@@ -66,7 +66,7 @@ def by_features(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "KNNImputer")
 def by_neighbours(estimator: Any, x: Any) -> Any:
-    """Impute means of the nearest rows that have the feature; of all rows where none is at a distance."""
+    """Impute means of the nearest rows that have the feature, or of all rows if no distance is known."""
     if callable(estimator.weights) or callable(estimator.metric):
         raise MlaotError("a KNNImputer with a function as its weights or metric cannot be converted")
     fit, absent = np.asarray(estimator._fit_X, np.float64), estimator._mask_fit_X

@@ -1,4 +1,4 @@
-"""Factors that are found by iteration: of non-negative matrices, and topics of documents."""
+"""Iterative factorizations: non-negative matrices, and topics of documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EULER = 0.577215664901532860606512090082402431
 
 @rule("transform", "NMF")
 def factorize(estimator: Any, x: Any) -> Any:
-    """Descend by one component after another, until all rows together hardly change."""
+    """Minimize over one component after another, until the change of all rows together is small."""
     if estimator.solver != "cd" or estimator.shuffle:
         raise MlaotError("a NMF is converted with solver='cd' and shuffle=False")
     parts, features = estimator.components_, estimator.n_features_in_
@@ -45,7 +45,7 @@ def factorize(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "MiniBatchNMF")
 def multiply(estimator: Any, x: Any) -> Any:
-    """Multiply weights by what makes the squares of all differences less, until all rows together hardly change."""
+    """Apply multiplicative updates, which reduce the squared error, until the change of all rows together is small."""
     if estimator._beta_loss != 2:
         raise MlaotError("a MiniBatchNMF is converted with beta_loss='frobenius'")
     parts, alpha = estimator.components_, estimator.n_features_in_ * estimator.alpha_W
@@ -64,7 +64,7 @@ def multiply(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "LatentDirichletAllocation")
 def topics(estimator: Any, x: Any) -> Any:
-    """Go between the topics of a document and those of its words, until the former hardly change; for each row."""
+    """Alternate, for each row, between the topics of a document and of its words, until the former change little."""
     words, prior = estimator.exp_dirichlet_component_, estimator.doc_topic_prior_
     ones = zeros((x.shape[0], len(words)), np.float64) + 1.0
 
@@ -84,12 +84,12 @@ def topics(estimator: Any, x: Any) -> Any:
 
 
 def _expectation(topic: Any) -> Any:
-    """Return the exponential of the mean logarithm of shares that are distributed by Dirichlet's distribution."""
+    """Return the exponential of the mean logarithm of shares with a Dirichlet distribution."""
     return np.exp(_digamma(topic) - _digamma(np.sum(topic, axis=-1, keepdims=True)))
 
 
 def _digamma(x: Any) -> Any:
-    """Return the derivative of the logarithm of the gamma function, as by Bernardo 1976."""
+    """Compute the digamma function (Bernardo, 1976)."""
     total, at = np.zeros_like(x), x
     for _ in range(6):
         is_small = at < 6

@@ -1,4 +1,4 @@
-"""Kernels of rows and of what was learnt: support vectors, Gaussian processes, and maps that approximate kernels."""
+"""Kernels of rows and fitted points: support vectors, Gaussian processes, and maps that approximate kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlaot.sklearn.words import is_sparse, squared_distances, values_of
 
 
 def squares(x: Any, points: Array) -> Any:
-    """Return the squares of Euclidean distances [batch, points], as differences: squares of features would cancel."""
+    """Return the squares of Euclidean distances [batch, points], by differences, as expanded squares would cancel."""
     if is_sparse(x):
         return squared_distances(x, points)
     difference = np.expand_dims(x, 1) - points
@@ -52,7 +52,7 @@ PRODUCTS = ("cosine", "linear", "poly", "polynomial", "rbf", "sigmoid")  # of ro
 
 
 def kernel(name: Any, x: Any, points: Any, gamma: Any = None, coef0: Any = None, degree: Any = None) -> Any:
-    """Return a kernel of each row and each point; what is None has the default of ``sklearn.metrics.pairwise``."""
+    """Return a kernel of each row and each point. None stands for the default of ``sklearn.metrics.pairwise``."""
     if name not in KERNELS:
         raise MlaotError(f"the kernel {name!r:.60} cannot be converted; known are {', '.join(KERNELS)}")
     x, points = join(x, sparse=name in PRODUCTS), np.asarray(dense(points), np.float64)
@@ -94,7 +94,7 @@ def one_class_side(estimator: Any, x: Any) -> Any:
 
 
 def _pairs(estimator: Any, x: Any) -> Any:
-    """Return the score of each pair of classes, positive where the first is likelier."""
+    """Return the score of each pair of classes, which is positive if the first class is likelier."""
     coefficients, counts = dense(estimator._dual_coef_), estimator._n_support
     ends, rows = np.cumsum([0, *counts]), []
     for i in range(len(counts)):
@@ -115,7 +115,7 @@ def support_decision(estimator: Any, x: Any) -> Any:
 
 
 def one_against_one(is_second: Any, confidence: Any, count: int) -> Any:
-    """Count the pairs that each class wins; their confidences decide between equals."""
+    """Count the pairs that each class wins. The confidences break ties."""
     first, second = np.triu_indices(count, 1)
     wins, losses = (np.float64(np.arange(count) == np.reshape(side, (-1, 1))) for side in (first, second))
     won = astype(is_second, np.float64)
@@ -133,7 +133,7 @@ def support_class(estimator: Any, x: Any) -> Any:
 
 @rule("predict_proba", "BaseSVC", sparse=True)
 def support_shares(estimator: Any, x: Any) -> Any:
-    """Platt's probabilities of the pairs, coupled."""
+    """Compute the probabilities of classes by coupling Platt's probabilities of pairs."""
     odds = _pairs(estimator, x) * estimator._probA + estimator._probB
     return couple(sigmoid(-odds), len(estimator.classes_))
 
@@ -144,7 +144,7 @@ def kernel_ridge(estimator: Any, x: Any) -> Any:
 
 
 def _pairwise(estimator: Any, x: Any, points: Any) -> Any:
-    """Return the kernel that an estimator's parameters say."""
+    """Return the kernel of an estimator's parameters."""
     options = estimator.kernel_params or {}
     given = {name: getattr(estimator, name) for name in ("gamma", "coef0", "degree") if name not in options}
     return kernel(estimator.kernel, x, points, **given | options)
@@ -178,7 +178,7 @@ def skewed_features(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "AdditiveChi2Sampler")
 def additive_features(estimator: Any, x: Any) -> Any:
-    """Fourier features of logarithms; a zero has zeros."""
+    """Compute Fourier features of logarithms, which are zeros for a zero."""
     interval = estimator.sample_interval or {1: 0.8, 2: 0.5, 3: 0.4}[estimator.sample_steps]
     safe = np.where(x == 0, 1.0, x)
     parts = [np.sqrt(x * interval)]
@@ -191,7 +191,7 @@ def additive_features(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "PolynomialCountSketch")
 def sketch(estimator: Any, x: Any) -> Any:
-    """Multiply count sketches as polynomials, by the discrete Fourier transforms that are linear in the features."""
+    """Multiply count sketches as polynomials, by discrete Fourier transforms, which are linear in the features."""
     count = estimator.n_components
     scale = np.full(estimator.indexHash_.shape[1], np.sqrt(estimator.gamma))
     if estimator.coef0 != 0:
@@ -210,7 +210,7 @@ def sketch(estimator: Any, x: Any) -> Any:
 
 
 def covariance(own: Any, x: Any, points: Array) -> Any:
-    """Return what a kernel object of a Gaussian process gives of each row and each point."""
+    """Return the covariance of each row and each point by a kernel object of a Gaussian process."""
     name = type(own).__name__
     if name in ("Sum", "Product"):
         a, b = covariance(own.k1, x, points), covariance(own.k2, x, points)
@@ -221,7 +221,7 @@ def covariance(own: Any, x: Any, points: Array) -> Any:
 
 
 def variance(own: Any, x: Any) -> Any:
-    """Return what a kernel object gives of each row with itself."""
+    """Return the covariance of each row with itself by a kernel object."""
     match type(own).__name__:
         case "Sum":
             return variance(own.k1, x) + variance(own.k2, x)
@@ -283,7 +283,7 @@ def process_mean(estimator: Any, x: Any) -> Any:
 
 
 def _latent(estimator: Any, x: Any) -> tuple[Any, Any]:
-    """Return kernels with what was learnt, and the means that follow from them."""
+    """Return kernels with the fitted points, and the means that follow from them."""
     own = covariance(estimator.kernel_, x, estimator.X_train_)
     return own, own @ (estimator.y_train_ - estimator.pi_)
 

@@ -1,4 +1,4 @@
-"""Linear models, discriminants, perceptrons, naive Bayes, and what always gives the same."""
+"""Linear models, discriminants, perceptrons, naive Bayes, and constant predictors."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def decision(estimator: Any, x: Any) -> Any:
 
 
 def place_of_largest(found: Any, threshold: float) -> Any:
-    """Return the column of the largest number of each row; of one column whether it is over a threshold."""
+    """Return the column of the largest number of each row; for a single column, whether it exceeds a threshold."""
     return astype(found[:, 0] > threshold, np.int64) if found.shape[1] == 1 else np.argmax(found, axis=-1)
 
 
 @rule("class_index", "LinearClassifierMixin", sparse=True)
 def by_scores(estimator: Any, x: Any) -> Any:
-    """Return the largest score decides, of two classes the sign of one."""
+    """Return the class with the largest score; for two classes by the sign of one score."""
     return place_of_largest(scores(estimator, x), 0)
 
 
@@ -66,7 +66,7 @@ def ridge_classes(estimator: Any, x: Any) -> Any:
 
 
 def shares(found: Any) -> Any:
-    """Return probabilities from those of each class against the rest; that of the second alone for two."""
+    """Return probabilities from those of each class against the rest, or for two classes from that of the second."""
     if found.shape[1] == 1:
         return np.concatenate([1 - found, found], axis=-1)
     return found / np.sum(found, axis=-1, keepdims=True)
@@ -130,7 +130,7 @@ def discriminant_axes(estimator: Any, x: Any) -> Any:
 
 
 def quadratic(estimator: Any, x: Any) -> Any:
-    """Return the logarithms of the posteriors, but for what all classes have in common."""
+    """Return the logarithms of the posteriors, up to a term that all classes have in common."""
     turns = [r / np.sqrt(s) for r, s in zip(estimator.rotations_, estimator.scalings_, strict=True)]
     shift = np.log(estimator.priors_) - 0.5 * np.array([np.sum(np.log(s)) for s in estimator.scalings_])
     distances = [(x - mean) @ turn for mean, turn in zip(estimator.means_, turns, strict=True)]
@@ -138,14 +138,14 @@ def quadratic(estimator: Any, x: Any) -> Any:
 
 
 def gaussian_bayes(estimator: Any, x: Any) -> Any:
-    """Return what independent normal distributions give."""
+    """Return the log-posteriors of independent normal distributions."""
     shift = np.log(estimator.class_prior_) - 0.5 * np.sum(np.log(2 * np.pi * estimator.var_), axis=1)
     distance = np.expand_dims(x, 1) - estimator.theta_
     return shift - 0.5 * np.sum(distance * distance / estimator.var_, axis=-1)
 
 
 def bernoulli_bayes(estimator: Any, x: Any) -> Any:
-    """Return what independent events give."""
+    """Return the log-posteriors of independent events."""
     if estimator.binarize is not None:
         x = join(x) if estimator.binarize < 0 else x
         x = mapped(lambda values: astype(values > estimator.binarize, np.float64), x)
@@ -154,18 +154,18 @@ def bernoulli_bayes(estimator: Any, x: Any) -> Any:
 
 
 def multinomial_bayes(estimator: Any, x: Any) -> Any:
-    """Return what counts give."""
+    """Return the log-posteriors of counts."""
     return x @ estimator.feature_log_prob_.T + estimator.class_log_prior_
 
 
 def complement_bayes(estimator: Any, x: Any) -> Any:
-    """Return what counts give, by those of all other classes."""
+    """Return the scores of counts by the complements of classes."""
     found = x @ estimator.feature_log_prob_.T
     return found + estimator.class_log_prior_ if len(estimator.classes_) == 1 else found
 
 
 def categorical_bayes(estimator: Any, x: Any) -> Any:
-    """Return what categories give, which are numbers from 0."""
+    """Return the log-posteriors of categories, which are numbers from 0."""
     total = constant(x, estimator.class_log_prior_)
     for i, table in enumerate(estimator.feature_log_prob_):
         at = np.expand_dims(x[:, i], -1) == np.arange(table.shape[1])

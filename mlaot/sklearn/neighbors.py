@@ -1,4 +1,4 @@
-"""Neighbours, the nearest or all within a radius, which vote or whose targets are averaged, and what has none near."""
+"""Neighbours, the nearest or all within a radius, which vote or are averaged, and novelty detection by them."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def distances(metric: Any, x: Any, points: Any, options: Any = None) -> Any:
 
 
 def learnt(estimator: Any) -> Array:
-    """Return the points among which neighbours are sought."""
+    """Return the points among which neighbours are searched."""
     return np.asarray(dense(estimator._fit_X), np.float64)
 
 
 def nearest(estimator: Any, x: Any, count: int | None = None) -> tuple[Any, Any]:
-    """Find the nearest points; return their distances and places."""
+    """Find the nearest points; return their distances and indices."""
     points, metric = learnt(estimator), estimator.effective_metric_
     count = estimator.n_neighbors if count is None else count
     if is_sparse(x) and metric in EUCLIDEAN:
@@ -92,7 +92,7 @@ def nearest(estimator: Any, x: Any, count: int | None = None) -> tuple[Any, Any]
 
 
 def within(estimator: Any, x: Any) -> tuple[Any, Any]:
-    """Return the distances of all points, and which are within the radius."""
+    """Return the distances of all points, and a mask of those within the radius."""
     x, points, metric = join(x), learnt(estimator), estimator.effective_metric_
     if metric in EUCLIDEAN and getattr(estimator, "weights", None) in ("uniform", None):
         origin, _, weights, squares = moved_points(points)
@@ -105,10 +105,10 @@ def within(estimator: Any, x: Any) -> tuple[Any, Any]:
 
 
 def moved_points(points: Array) -> tuple[Array, Array, Array, Array]:
-    """Move the origin among the points; return it, the points, and what makes ``|y|^2 - 2 x.y`` of them.
+    """Move the origin among the points; return it, the moved points, and a function of ``|y|^2 - 2 x.y``.
 
-    There the squares are no larger than needed. The origin is a multiple of powers of two below the features' spreads:
-    numbers that float64 holds exactly, such as small integers, stay so, and equal distances equal.
+    The squares are then as small as possible. The origin is a multiple of powers of two below the features' ranges. So
+    numbers that float64 can hold exactly, such as small integers, remain exact, and equal distances remain equal.
     """
     spread = np.std(points, axis=0)
     unit = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
@@ -118,16 +118,18 @@ def moved_points(points: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def closeness(distance: Any) -> Any:
-    """Weigh neighbours, along the last axis, by the reciprocals of their distances; if some are at none, these alone.
+    """Weight neighbours, along the last axis, by the reciprocals of their distances.
 
-    What is infinitely far weighs nothing.
+    If some distances are 0, only these count.
+
+    A neighbour at infinite distance has the weight 0.
     """
     same = astype(distance == 0, f64)
     return np.where(np.sum(same, axis=-1, keepdims=True) > 0, same, 1 / np.where(distance == 0, 1.0, distance))
 
 
 def weigh(estimator: Any, distance: Any) -> Any:
-    """Weigh neighbours by their distances as the estimator says; None where all weigh the same."""
+    """Return the neighbours' weights by distance, or None if the estimator gives all the same weight."""
     if estimator.weights in ("uniform", None):
         return None
     if estimator.weights == "distance":
@@ -139,7 +141,7 @@ def weigh(estimator: Any, distance: Any) -> Any:
 
 
 def _means(estimator: Any, x: Any, values: Array) -> Any:
-    """Return the means of values [points, k] of neighbours, nan where there are none."""
+    """Return the means of values [points, k] of neighbours, or nan without neighbours."""
     if estimator.n_neighbors is not None:
         distance, index = nearest(estimator, x)
         weight, found = weigh(estimator, distance), take(values, index)
@@ -173,7 +175,7 @@ def neighbours_votes(estimator: Any, x: Any) -> Any:
 
 
 def _of_none(estimator: Any, i: int, found: Any) -> Any:
-    """Give rows without neighbours the class of outliers, or no class; nan where scikit-learn refuses them."""
+    """Set rows without neighbours to the class of outliers, to no class, or to nan if scikit-learn raises an error."""
     if estimator.outlier_label_ is None:
         return found
     classes = estimator.classes_ if is_one_label(estimator) else estimator.classes_[i]
@@ -246,7 +248,7 @@ def _log_volume(features: int) -> float:
 
 
 def _log_cosine(features: int) -> float:
-    """Return the logarithm of the integral of cos(pi r / 2) over the unit ball, in parts; as there nan for some."""
+    """Return the logarithm of the integral of cos(pi r / 2) over the unit ball, by parts; nan as in scikit-learn."""
     total, factor = 0.0, 2 / math.pi
     for k in range(1, features + 1, 2):
         total += factor

@@ -72,14 +72,14 @@ def binarize(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "Normalizer", sparse=True)
 def normalize(estimator: Any, x: Any) -> Any:
-    """Divide rows by their norms; rows of next to nothing stay."""
+    """Divide rows by their norms; rows with a norm near 0 are unchanged."""
     length = NORMS[estimator.norm.upper()](values_of(x))
     return x / np.where(length < 10 * EPSILON, 1.0, length)
 
 
 @rule("transform", "TfidfTransformer", sparse=True)
 def weigh_terms(estimator: Any, x: Any) -> Any:
-    """Weight counts of terms; rows of zeros stay."""
+    """Weight counts of terms; rows of zeros are unchanged."""
     if estimator.sublinear_tf:
         x = mapped(lambda values: np.where(values == 0, 0.0, np.log(np.where(values == 0, 1.0, values)) + 1), x)
     x = x * estimator.idf_ if estimator.use_idf else x
@@ -91,7 +91,7 @@ def weigh_terms(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "PolynomialFeatures")
 def polynomial(estimator: Any, x: Any) -> Any:
-    """Multiply each feature by the monomials of one degree less that begin with it, or behind it."""
+    """Multiply each feature by the monomials of one degree less that begin with the feature or a later one."""
     degrees, firsts = estimator.powers_.sum(axis=1), [*range(x.shape[1])]  # the first feature of each monomial
     powers = {0: np.ones_like(x[:, :1]), 1: x}
     for degree in range(2, int(degrees.max()) + 1):
@@ -104,7 +104,7 @@ def polynomial(estimator: Any, x: Any) -> Any:
 
 @rule("transform", "PowerTransformer")
 def to_powers(estimator: Any, x: Any) -> Any:
-    """Transform by Yeo and Johnson 2000, or by Box and Cox 1964."""
+    """Apply the transform of Yeo and Johnson (2000), or of Box and Cox (1964)."""
     lambdas = np.asarray(estimator.lambdas_)
 
     def power(logarithm: Any, exponent: Any) -> Any:
@@ -145,7 +145,7 @@ def to_quantiles(estimator: Any, x: Any) -> Any:
     bounds = -SPECIAL.ndtri(NEAR - EPSILON) if is_normal else 0.0
 
     def column(at: Any, quantiles: Any) -> Any:
-        """Return the mean of both directions: quantiles may be equal."""
+        """Return the mean of interpolation in both directions, as quantiles may be equal."""
         up, down = np.interp(at, quantiles, places), np.interp(-at, -quantiles[::-1], -places[::-1])
         near = NEAR if is_normal else 0.0
         above = at + near > quantiles[-1] if is_normal else at == quantiles[-1]
@@ -189,7 +189,7 @@ def splines(estimator: Any, x: Any) -> Any:
 
 
 def _spline(estimator: Any, spline: Any, x: Any) -> Any:
-    """Return all splines of a feature; beyond the knots as the extrapolation says."""
+    """Return all splines of a feature, with extrapolation beyond the knots."""
     knots, degree = spline.t, spline.k
     low, high = knots[degree], knots[-degree - 1]
     if estimator.extrapolation == "periodic":
@@ -208,7 +208,7 @@ def _spline(estimator: Any, spline: Any, x: Any) -> Any:
 
 
 def _basis(knots: Any, degree: int, x: Any) -> Any:
-    """Return the B-splines by the recursion of Cox and de Boor, from the interval that ``x`` is in or next to."""
+    """Return the B-splines by the recursion of Cox and de Boor, from the interval of ``x`` or the nearest one."""
     count = len(knots) - degree - 1
     inner = knots[degree + 1 : count]
     interval = degree + np.sum(astype(np.expand_dims(x, -1) >= inner, np.int64), axis=-1, keepdims=True)
@@ -225,7 +225,7 @@ def _basis(knots: Any, degree: int, x: Any) -> Any:
 
 @rule("transform", "FunctionTransformer", frames=True)
 def own_function(estimator: Any, x: Any) -> Any:
-    """Return a function of one's own, traced."""
+    """Trace a user's function."""
     return x if estimator.func is None else _call(estimator.func, estimator.kw_args, x)
 
 
@@ -267,7 +267,7 @@ def project(estimator: Any, x: Any) -> Any:
 
 @rule("predict transform", "IsotonicRegression")
 def isotonic(estimator: Any, x: Any) -> Any:
-    """Between thresholds; beyond them as the estimator says, nan where it would refuse."""
+    """Interpolate between thresholds; beyond them follow the estimator, with nan where it would raise an error."""
     at = x[:, 0] if x.ndim == 2 else x
     places, values = estimator.X_thresholds_, estimator.y_thresholds_
     if len(values) == 1:

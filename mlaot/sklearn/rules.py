@@ -1,9 +1,8 @@
-"""The rules of scikit-learn's estimators: what a method of a fitted estimator computes of rows.
+"""The rules of scikit-learn's estimators: the function of rows that a method of a fitted estimator computes.
 
-A rule is a function of an estimator and of rows, and stands under the name of a class and a method. That of a base
-class is the rule of a family. Rows are features [batch, n] of floats, or columns (``Frame``) for rules that take them
-apart.
-``class_index`` is a method, too: the place in ``classes_`` of what a classifier predicts.
+A rule is a function of an estimator and of rows, registered under the name of a class and a method. The rule of a base
+class applies to a family. Rows are features [batch, n] of floats, or columns (``Frame``) for rules that need them
+separately. ``class_index`` is also a method: the index in ``classes_`` of a classifier's prediction.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RULES: dict[tuple[str, str], Rule] = {}
 
 
 class Unknown(MlaotError):
-    """There is no rule; skl2onnx may have one."""
+    """There is no rule, but skl2onnx may have one."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Frame:
 
 @dataclass
 class Texts:
-    """Texts, as numbers of their terms [batch, words], which ``vectorizers`` of estimators count by their ids.
+    """Texts, as numbers of their terms [batch, words], which ``vectorizers`` count, by the ids of estimators.
 
-    The places of each begin at one, and end where those of the next begin, or at ``size``.
+    The places of each vectorizer begin at its number, and end where those of the next one begin, or at ``size``.
     """
 
     numbers: Any
@@ -66,9 +65,9 @@ class Texts:
 
 
 def join(x: Any, sparse: bool = False) -> Any:
-    """Join columns to rows of features, in float64 unless all are float32; with all features, if not ``sparse``.
+    """Join columns to rows of features, in float64 unless all are float32; without ``sparse``, with all features.
 
-    Dates are numbers then, as scikit-learn takes them.
+    Dates become numbers, as in scikit-learn.
     """
     if is_sparse(x):
         return x if sparse else x.toarray()
@@ -86,10 +85,10 @@ def join(x: Any, sparse: bool = False) -> Any:
 
 
 def rule(methods: str, kinds: str, frames: bool = False, sparse: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a function as the rule of methods of classes.
+    """Register a function as the rule of methods of classes.
 
-    With ``frames`` it takes columns as they come. With ``sparse`` it does nothing with rows but to multiply and divide
-    them, or to pick features, as ``Words`` can, too.
+    With ``frames`` it gets columns unchanged. With ``sparse`` it only multiplies or divides rows, or selects features,
+    which ``Words`` also support.
     """
 
     def enter(function: Rule) -> Rule:
@@ -102,7 +101,7 @@ def rule(methods: str, kinds: str, frames: bool = False, sparse: bool = False) -
 
 
 def find(estimator: Any, method: str) -> Rule:
-    """Return the rule of a method of an estimator; a class of one's own that says otherwise has none."""
+    """Return the rule of a method of an estimator. A user's class that overrides the method has none."""
     kinds = type(estimator).__mro__
     for i, kind in enumerate(kinds):
         if (kind.__name__, method) in RULES and is_known(kind):
@@ -113,7 +112,7 @@ def find(estimator: Any, method: str) -> Rule:
 
 
 def knows(estimator: Any) -> bool:
-    """Tell whether there are rules for some method of an estimator, and so for those inside it that have methods."""
+    """Tell whether there are rules for some method of an estimator, and for the estimators inside of it."""
     inside = [value for name, value in vars(estimator).items() if not name.startswith("_")]
     while inside:
         value = inside.pop()
@@ -129,12 +128,12 @@ def _has_methods(estimator: Any) -> bool:
 
 
 def methods_of(estimator: Any) -> list[str]:
-    """Return the methods of an estimator for which there are rules, in the order in which a module has them."""
+    """Return the methods of an estimator with rules, in the order of the module."""
     return [name for name in (*METHODS, "kneighbors") if hasattr(estimator, name) and has_rule(estimator, name)]
 
 
 def has_rule(estimator: Any, method: str) -> bool:
-    """Tell whether there is a rule of a method."""
+    """Tell whether a method has a rule."""
     try:
         return bool(find(estimator, method))
     except Unknown:
@@ -142,22 +141,22 @@ def has_rule(estimator: Any, method: str) -> bool:
 
 
 def second_method(estimator: Any) -> str:
-    """Return the method that gives what a converter gives besides what is predicted."""
+    """Return the method with the second result of a converter, besides the prediction."""
     return next((name for name in SECOND if hasattr(estimator, name)), "")
 
 
 def is_known(kind: type) -> bool:
-    """Tell whether a class is of a library whose estimators have rules."""
+    """Tell whether a class belongs to a library whose estimators have rules."""
     return kind.__module__.partition(".")[0] in LIBRARIES
 
 
 def compute(estimator: Any, method: str, x: Any) -> Any:
-    """Compute what a method gives of rows; of classes that are texts ``Strings``."""
+    """Compute the result of a method on rows; for classes that are texts, ``Strings``."""
     return find(estimator, method)(estimator, x)
 
 
 def pick(classes: Any, index: Any) -> Any:
-    """Return the classes at places: numbers, those of dates, or ``Strings``; of classes of other types the places."""
+    """Return the classes at indices: numbers, numbers of dates, or ``Strings``; for other types the indices."""
     values = numbers_of(classes)
     if values.dtype.kind in "OU" and all(isinstance(value, str) for value in values.tolist()):
         return Strings(index, values.astype(np.str_))
@@ -169,7 +168,7 @@ def pick(classes: Any, index: Any) -> Any:
 
 
 def numbers_of(values: Any) -> Array:
-    """Return an array; of dates their numbers."""
+    """Return an array, with dates as numbers."""
     array = np.asarray(values)
     return array.astype(array.dtype.newbyteorder("=")).view(np.int64) if array.dtype.kind == "M" else array
 
@@ -186,12 +185,12 @@ def dense(matrix: Any) -> Array:
 
 
 def sign(is_inside: Any) -> Any:
-    """Return 1 for what is inside, -1 for outliers."""
+    """Return 1 for inliers and -1 for outliers."""
     return astype(np.where(is_inside, 1, -1), np.int64)
 
 
 def is_one_label(estimator: Any) -> bool:
-    """Tell whether a classifier has one array of classes, and not several."""
+    """Tell whether a classifier has a single array of classes."""
     return not isinstance(getattr(estimator, "classes_", None), list)
 
 

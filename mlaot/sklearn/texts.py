@@ -1,4 +1,4 @@
-"""What counts the terms of texts."""
+"""Vectorizers, which count the terms of texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = "CountVectorizer HashingVectorizer"  # a TfidfVectorizer is one of the f
 
 
 def vectorizers_in(estimator: Any) -> Iterator[Any]:
-    """Yield the estimators inside one that take texts."""
+    """Yield the estimators inside of an estimator that take texts."""
     if any(kind.__name__ in KINDS.split() for kind in type(estimator).__mro__):
         yield estimator
         return
@@ -35,7 +35,7 @@ def vectorizers_in(estimator: Any) -> Iterator[Any]:
 
 
 def vectorizer_of(estimator: Any) -> Vectorizer:
-    """Return how an estimator finds terms."""
+    """Return the vectorizer by which an estimator finds terms."""
     name, (least, most) = type(estimator).__name__, estimator.ngram_range
     places = dict[str, int]()
     if hasattr(estimator, "vocabulary"):
@@ -85,7 +85,7 @@ def texts_of(x: Any) -> Texts:
 
 @rule("transform", KINDS, frames=True)
 def counted(estimator: Any, x: Any) -> Words:
-    """Take the numbers of terms that have been counted; other vectorizers may have counted more in the same text."""
+    """Return the counts of an estimator's terms, without those that other vectorizers counted in the same text."""
     texts = texts_of(x)
     known = texts.vectorizers.get(id(estimator))
     if known is None:

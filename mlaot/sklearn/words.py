@@ -1,4 +1,4 @@
-"""Rows most of whose features are 0, which are computed with as they are: terms of texts, beside other features."""
+"""Sparse rows, such as the terms of texts beside other features, for computation without their zeros."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlaot.onnx.ops.ml import take
 class Words:
     """The ``values`` [batch, words] of the features at some ``places``, of ``size``; all others are 0.
 
-    A row with fewer of them has values of 0 at any places.
+    A row with fewer features has values of 0 at arbitrary places.
     """
 
     places: Any
@@ -63,7 +63,7 @@ class Words:
         return take(other, self.places)
 
     def _check(self, other: Any) -> None:
-        """Refuse numbers of other features than these, which places would be looked up in nonetheless."""
+        """Raise an error for arrays with another number of features, in which places could be looked up nonetheless."""
         if other.shape[0] != self.size:
             raise MlaotError(f"expected {self.size} features of texts, got {other.shape[0]}")
 
@@ -80,7 +80,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Beside:
-    """Features beside each other: words, and rows of floats."""
+    """Concatenated features: words, and rows of floats."""
 
     parts: Sequence[Any]
     ndim = 2
@@ -124,7 +124,7 @@ class Beside:
         return beside([part[:, places] for part, places in inside if len(places)])
 
     def _spans(self) -> Iterator[tuple[Any, int, int]]:
-        """Yield each part, and where its features begin and end."""
+        """Yield each part with the start and end of its features."""
         end = 0
         for part in self.parts:
             begin, end = end, end + part.shape[1]
@@ -141,7 +141,7 @@ def is_sparse(x: Any) -> bool:
 
 
 def values_of(x: Any) -> Any:
-    """Return all values that may not be 0, of which rows have norms."""
+    """Return all values that may not be 0, which determine the norms of rows."""
     return x.values if is_sparse(x) else x
 
 
@@ -159,6 +159,6 @@ def beside(parts: Sequence[Any]) -> Any:
 
 
 def squared_distances(x: Any, points: Any) -> Any:
-    """Return the squares of Euclidean distances of sparse rows, as products, as scikit-learn does."""
+    """Return the squares of Euclidean distances of sparse rows, computed by products as in scikit-learn."""
     lengths = np.sum(points * points, axis=-1) + np.sum(x.values * x.values, axis=-1, keepdims=True)
     return np.maximum(lengths - 2 * (x @ points.T), 0.0)

@@ -20,7 +20,7 @@ ALL = (*METHODS, "class_index", "kneighbors")
 
 
 def _inside(kinds: str, attribute: str) -> None:
-    """Enter rules of estimators each of whose methods is that of an estimator inside."""
+    """Register rules of estimators whose methods call those of an estimator inside."""
 
     def enter(method: str) -> None:
         rule(method, kinds, frames=True)(lambda estimator, x: compute(getattr(estimator, attribute), method, x))
@@ -84,7 +84,7 @@ def _beside(parts: Sequence[Any]) -> Any:
 
 
 def _by_threshold(estimator: Any, threshold: Any, positive: Any, x: Any) -> Any:
-    """Decide by a threshold of what the estimator inside gives of the positive class."""
+    """Decide by a threshold on the inner estimator's result for the positive class."""
     inner, methods = estimator.estimator_, estimator._get_response_method()
     method = next(m for m in ([methods] if isinstance(methods, str) else methods) if hasattr(inner, m))
     place = 1 if positive is None else list(estimator.classes_).index(positive)
@@ -144,7 +144,7 @@ def _of_scores(calibrator: Any, scores: Any) -> Any:
 
 
 def _by_temperature(calibrator: Any, method: str, scores: Any) -> Any:
-    """Return the softmax of logits, which are divided by a temperature."""
+    """Return the softmax of logits divided by a temperature."""
     if scores.shape[1] == 1:
         scores = np.concatenate([1 - scores, scores] if method == "predict_proba" else [-scores, scores], axis=-1)
     return _capped(softmax(calibrator.beta_ * _logits(method, scores)))
@@ -248,7 +248,7 @@ def each_shares(estimator: Any, x: Any) -> Any:
 def _chain(method: str) -> None:
     @rule(method, "ClassifierChain RegressorChain")
     def chained(estimator: Any, x: Any) -> Any:
-        """Return each of a chain sees what those before it predict, too."""
+        """Predict with a chain, in which each estimator also gets the predictions of earlier ones."""
         through, found = getattr(estimator, "chain_method_", "predict"), []
         for one in estimator.estimators_:
             found.append(_of_second(one, method, x))

@@ -1,7 +1,9 @@
-"""Tokenizers that people have: ``load(path)`` reads one, ``encode`` and ``decode`` use it, ``pack`` makes it C's.
+"""Tokenizers of published models: ``load(path)`` reads one, ``encode`` and ``decode`` use it, and ``pack`` packs it for
+C.
 
-Characters, bytes, BPE, unigram and WordPiece of Hugging Face's files, SentencePiece's models, tiktoken's ranks, and
-llama2.c's files. A text goes through steps (``steps``), whose patterns are tables (``patterns``), to its tokens.
+They are characters, bytes, and BPE, unigram and WordPiece models of Hugging Face's files, SentencePiece's models,
+tiktoken's ranks, and llama2.c's files. Steps (``steps``), whose patterns are tables (``patterns``), prepare a text,
+which is then split into tokens.
 """
 
 from mlaot.tokenizers.files import load as load

@@ -1,8 +1,8 @@
-"""A pattern as a table: what is matched at each place is the first alternative that matches, as others' patterns do.
+"""A pattern as a table. As in common regular expressions, the first alternative that matches is the match.
 
-A table has a row for each state and a column for each class of characters, and one for the end of the text. What stands
-there is twice the place of the next row, plus one where a match ends before this character. The row at 0 goes nowhere,
-the one behind it is where a match begins.
+A table has a row for each state, a column for each class of characters, and one for the end of the text. An entry is
+twice the place of the next row, plus one if a match ends before this character. Row 0 is the state without a match, and
+a match begins at the row after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Span = tuple[int, int, bool]
 
 @dataclass(frozen=True)
 class Automaton:
-    """``first`` has the classes of codes below 256, ``ELSE`` where the pages have them."""
+    """A table of a pattern. ``first`` has the classes of codes below 256, or ``ELSE`` if the pages have the class."""
 
     width: int
     first: bytes
@@ -33,7 +33,8 @@ class Automaton:
     def end_of(self, text: str, begin: int, vain: dict[int, int], row: int = 0) -> int:
         """Return the end of the match that begins at a place, or the place itself.
 
-        ``vain``: rows that no match followed, by the place where they were reached. ``row``: another one to begin in.
+        ``vain`` records rows without a later match, by the place where they were reached. ``row`` is another row to
+        begin in.
         """
         found, row, rows, place = begin, row or self.width, list[int](), begin
         while row and vain.get(place) != row:
@@ -50,7 +51,7 @@ class Automaton:
         return found
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Yield where the matches and the texts between them begin and end, and which of both each is."""
+        """Yield the start and end of each match and of each text between matches, with a flag of which it is."""
         vain, begin, place = dict[int, int](), 0, 0
         while place < len(text):
             end = self.end_of(text, place, vain)

@@ -1,4 +1,4 @@
-"""The table of SentencePiece that says what characters become: a double array, as Darts stores it, and texts."""
+"""The character map of SentencePiece: a double array in the format of Darts, and texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def from_base64(path: Path, text: str) -> dict[bytes, bytes]:
 
 
 def decode(path: Path, blob: bytes) -> dict[bytes, bytes]:
-    """Return what each key becomes. A blob is the size of the array, the array, and texts that end with a zero."""
+    """Return the replacement of each key.
+
+    A blob is the size of the array, the array, and texts that end with a zero.
+    """
     if not blob:
         return {}
     size = int.from_bytes(blob[:4], "little")

@@ -28,7 +28,7 @@ NAMES = (
 
 
 def load(path: Path | str) -> Tokenizer:
-    """Return the tokenizer of a file or a folder; files beside it tell which tokens begin and end a text."""
+    """Return the tokenizer of a file or a folder. Files beside it give the tokens that begin and end a text."""
     path = Path(path)
     if path.is_dir():
         found = next((path / name for name in NAMES if (path / name).is_file()), None)
@@ -65,7 +65,7 @@ def _read(path: Path) -> Tokenizer:
 
 
 def _with_settings(found: Tokenizer, folder: Path) -> Tokenizer:
-    """Return a tokenizer with what the files beside it say of the tokens that begin and end a text."""
+    """Return a tokenizer with the tokens that begin and end a text, read from the files beside it."""
     settings, generation, model = (
         read_json(folder / name, dict, str(folder / name)) if (folder / name).is_file() else {} for name in SETTINGS
     )

@@ -1,4 +1,4 @@
-"""What stands around the tokens of texts that a model reads as a whole, and how many of them it reads."""
+"""The frame of texts that a model reads as a whole: the tokens around a text, and the largest number of tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ PART, TYPE = 0xFFFFFFFF, 32  # numbers of a row are ``type << TYPE | token``
 
 @dataclass(frozen=True)
 class Frame:
-    """How texts become a row of numbers.
+    """The form of a row of numbers for texts.
 
-    ``single``: the numbers of a row; ``FIRST`` is there for the tokens of the text. ``pair``: those of two texts, if
-    there may be two. A row has at most ``most`` numbers, of texts that are cut for it: at their ends, or at their
-    begins (``cuts_begin``). 0: no matter how many. ``padding``: the token that others fill rows with.
+    ``single`` has the numbers of a row, in which ``FIRST`` stands for the tokens of the text. ``pair`` is the same for
+    two texts, if pairs are allowed. A row has at most ``most`` numbers, or any number for 0. Longer texts are cut at
+    their ends, or with ``cuts_begin`` at their beginnings. ``padding`` is the token that fills shorter rows.
     """
 
     single: tuple[int, ...] = (FIRST,)
@@ -25,7 +25,7 @@ class Frame:
 
 
 def kept(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of two texts are left where there is room for so many: of the longer one less."""
+    """Return the numbers of tokens of two texts that fit into ``room``; the longer text is cut first."""
     if first + second <= room:
         return first, second
     less, more = min(first, second), max(first, second)

@@ -29,7 +29,7 @@ def read_tokenizer_json(path: Path) -> Tokenizer:
 
 
 def of_content(path: Path, content: Part) -> Tokenizer:
-    """Return the tokenizer of what a ``tokenizer.json`` has; errors name the ``path`` that it is from."""
+    """Return the tokenizer of the content of a ``tokenizer.json``. Errors name its ``path``."""
     model = content["model"]
     kind = model.get("type") or _kind(model)
     if kind not in READERS:
@@ -55,7 +55,7 @@ def _kind(model: Part) -> str:
 
 
 def read_vocabulary(path: Path) -> Tokenizer:
-    """Return the tokenizer of ``vocab.json`` and of the ``merges.txt`` beside it: GPT-2's."""
+    """Return the tokenizer of ``vocab.json`` and of the ``merges.txt`` beside it, as for GPT-2."""
     vocabulary = read_json(path, {str: int}, str(path))
     merges = path.with_name("merges.txt")
     try:
@@ -74,7 +74,10 @@ def read_vocabulary(path: Path) -> Tokenizer:
 
 
 def read_word_list(path: Path, lower: bool) -> Tokenizer:
-    """Return the tokenizer of a ``vocab.txt``, BERT's: a token in each line. ``lower``: all letters become small."""
+    """Return the tokenizer of a ``vocab.txt``, as for BERT: a token in each line.
+
+    ``lower`` converts texts to lower case.
+    """
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             lines = file.read(MAX_BYTES + 1).split("\n")
@@ -110,7 +113,7 @@ def _vocabulary(path: Path, model: Part, kind: str) -> dict[str, int]:
 
 
 def placed(path: Path, vocabulary: Mapping[str, int]) -> list[str | None]:
-    """Return the tokens in the order of their ids, ``None`` where an id has none."""
+    """Return the tokens in the order of their ids, with ``None`` for unused ids."""
     count = max(vocabulary.values(), default=-1) + 1
     if not 0 < count <= min(MAX_TOKENS, 4 * len(vocabulary) + 4096) or min(vocabulary.values()) < 0:
         raise MlaotError(
@@ -211,7 +214,7 @@ def _affixed(path: Path, vocabulary: Mapping[str, int], prefix: str, suffix: str
 
 
 def _pairs(path: Path, merges: Any, vocabulary: Mapping[str, int], skipped: int) -> dict[Pair, tuple[int, int]]:
-    """Return the pairs, of whose second one so many characters are left out in what both become."""
+    """Return the pairs. A merged symbol leaves out a prefix of the second one of this many characters."""
     if not isinstance(merges, list):
         raise refuse(path, "model.merges", merges, "a list of pairs")
     pairs = dict[Pair, tuple[int, int]]()
@@ -249,7 +252,7 @@ def _read_unigram(path: Path, model: Part, vocabulary: dict[str, int], shape: Sh
 
 
 def _read_words(path: Path, model: Part, vocabulary: dict[str, int], shape: Shape, decoder: Decoder) -> Tokenizer:
-    """Return a tokenizer of whole words: pieces that nothing goes on behind."""
+    """Return a tokenizer of whole words: pieces without continuations."""
     whole = {"unk_token": model.get("unk_token", "<unk>"), "max_input_chars_per_word": MAX_TOKEN_BYTES}
     return replace(_read_word_pieces(path, whole, vocabulary, shape, decoder), continuing={})
 
@@ -258,9 +261,9 @@ READERS = {"BPE": _read_bpe, "Unigram": _read_unigram, "WordPiece": _read_word_p
 
 
 def as_read(score: float) -> float:
-    """Return a score as Hugging Face's library reads it: its digits, rounded, by a power of ten, rounded again.
+    """Return a score with the rounding of Hugging Face's library: its digits, times a power of ten, rounded twice.
 
-    The last bit decides between ways of the same pieces in another order.
+    The last bit decides between segmentations with the same pieces in another order.
     """
     sign, digits, exponent = Decimal(repr(float(score))).as_tuple()
     value, power = float(int("".join(map(str, digits)))), float(f"1e{abs(int(exponent))}")
@@ -268,7 +271,7 @@ def as_read(score: float) -> float:
 
 
 def with_added(path: Path, found: Tokenizer, rows: Sequence[Part], decoder: Decoder) -> Tokenizer:
-    """Return a tokenizer with added tokens; those that are special add nothing to a text."""
+    """Return a tokenizer with added tokens. Special tokens add nothing to a decoded text."""
     tokens, opening, special = [*found.tokens], {**found.opening}, set[int]()
     added, later, flagged = dict[bytes, int](), dict[bytes, int](), {name: set[int]() for name in FLAGS}
     for row in rows:

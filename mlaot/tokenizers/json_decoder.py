@@ -24,9 +24,9 @@ SUPPORTED = (
 
 @dataclass(frozen=True)
 class Decoder:
-    """``piece`` has the bytes of a token, and of one that a text begins with.
+    """A decoder. ``piece`` returns the bytes of a token, and its bytes at the beginning of a text.
 
-    ``drops_space``: of a first token, the space that it begins with is left out.
+    With ``drops_space`` the leading space of a first token is left out.
     """
 
     piece: Callable[[str], tuple[bytes, bytes]]
@@ -34,7 +34,7 @@ class Decoder:
 
 
 def read_decoder(path: Path, content: Part, shape: Shape) -> Decoder:
-    """Return the decoder; of a file that says nothing of one, that of what its texts are cut into."""
+    """Return the decoder, which for a file without one follows from the pre-tokenizer."""
     given = content.get("decoder")
     if "decoder" not in content:
         blanks = {"type": "Replace", "pattern": {"String": MARK}, "content": " " if shape.marks else MARK}

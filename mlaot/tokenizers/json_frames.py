@@ -15,7 +15,7 @@ SUPPORTED = "one of BertProcessing, RobertaProcessing, or TemplateProcessing wit
 
 
 def read_frame(path: Path, content: Part, count: int) -> Frame:
-    """Return the frame of a file's texts, of whose tokens there are ``count``."""
+    """Return the frame of a file's texts, for ``count`` different tokens."""
     single, pair = _frames(path, content.get("post_processor"), count)
     padding, truncation = content.get("padding") or {}, content.get("truncation") or {}
     if not isinstance(padding, dict) or not isinstance(truncation, dict):
@@ -30,14 +30,14 @@ def read_frame(path: Path, content: Part, count: int) -> Frame:
 
 
 def around(single: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tokens that stand in front of a text, and those behind it."""
+    """Return the tokens before a text, and those after it."""
     tokens = [number & PART for number in single]
     text = tokens.index(FIRST)
     return tuple(tokens[:text]), tuple(tokens[text + 1 :])
 
 
 def _frames(path: Path, part: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers around a text, and around two; the latter are none where a file does not say them."""
+    """Return the frame of a text, and the frame of two texts, which is empty if the file has none."""
     single: tuple[int, ...] = (FIRST,)
     pair: tuple[int, ...] = (FIRST, SECOND | 1 << TYPE)
     parts = [one for one in flat(path, part, "processors") if one.get("type") != "ByteLevel"]

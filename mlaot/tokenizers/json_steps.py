@@ -1,4 +1,4 @@
-"""The normalizer and the pre-tokenizer of a ``tokenizer.json``: the steps that they are."""
+"""The normalizer and the pre-tokenizer of a ``tokenizer.json``, as steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 
 
 def refuse(path: Path, what: str, got: object, supported: str) -> MlaotError:
-    """Return the error of a part of a tokenizer that is not known here."""
+    """Return the error for an unsupported part of a tokenizer."""
     return MlaotError(f"{path}: {what}: expected {supported}, got {str(got)[:200]}")
 
 
@@ -50,14 +50,14 @@ def utf8(path: Path, text: str) -> bytes:
 
 @cache
 def byte_of() -> dict[str, int]:
-    """Return the bytes that the characters of byte-level vocabularies stand for: itself where it can be printed."""
+    """Return the byte of each character of byte-level vocabularies: the same one for printable characters."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(b): b for b in printed} | {chr(0x100 + i): b for i, b in enumerate(others)}
 
 
 def flat(path: Path, part: Any, name: str, depth: int = 0) -> Iterator[Part]:
-    """Yield the parts of a normalizer or the like that are no sequences; those lie in lists of a ``name``."""
+    """Yield the parts of a normalizer or similar object, with sequences, lists with this ``name``, flattened."""
     if part is None:
         return
     if not isinstance(part, dict) or depth > MAX_DEPTH:
@@ -72,25 +72,25 @@ def flat(path: Path, part: Any, name: str, depth: int = 0) -> Iterator[Part]:
 
 
 def prepend_scheme(part: Part) -> Any:
-    """Return before which parts of a text a Metaspace puts a space: always, first or never."""
+    """Return the parts of a text before which a Metaspace puts a space: always, first or never."""
     return part.get("prepend_scheme", "always") if part.get("add_prefix_space", True) else "never"
 
 
 def known(found: Set, table: int = 1) -> Set:
-    """Return those that one of the library's older tables has, that of categories or of accents."""
+    """Return the characters that one of the library's older tables has, that of categories or of accents."""
     result: Set = found & (np.frombuffer(unicode.later(), np.uint8) & table == 0)
     return result
 
 
 @cache
 def word_characters() -> Automaton:
-    """Return what finds the characters of words."""
+    """Return the pattern of the characters of words."""
     return patterns.of_set(words() | characters(JOINERS))
 
 
 @cache
 def punctuation_marks() -> Set:
-    """Return what cuts by punctuation take for it."""
+    """Return the characters that count as punctuation in cuts."""
     return known(category(("P",))) | characters(punctuation + ONCE_PUNCTUATION)
 
 
@@ -119,7 +119,7 @@ def _bert(cleans: bool, chinese: bool, accents: bool, lower: bool) -> tuple[Chan
 
 @cache
 def small_letters() -> Map:
-    """Return what makes all letters small."""
+    """Return the step that converts to lower case."""
     return Map({key.encode(): text.encode() for key, text in unicode.lower().items()})
 
 
@@ -132,7 +132,7 @@ def _form(name: str) -> tuple[Change, ...]:
 
 
 def _growth(change: Change) -> int:
-    """Return how many times as long as it is a change may make a text, at most."""
+    """Return the largest factor by which a change may lengthen a text."""
     if isinstance(change, Map):
         return max(map(len, change.of.values()), default=1)
     return max(1, len(change.before + change.after)) + change.keeps if isinstance(change, Replace) else 1
@@ -140,7 +140,7 @@ def _growth(change: Change) -> int:
 
 @dataclass
 class Shape:
-    """What the normalizer and the pre-tokenizer of a file come to."""
+    """The steps and properties of the normalizer and the pre-tokenizer of a file."""
 
     path: Path
     normalizer: Normalizer = field(default_factory=Normalizer)
@@ -149,7 +149,10 @@ class Shape:
     marks: bool = False  # no text has spaces any more, and a space stands for a mark
 
     def normalize(self, part: Part | None, keeps_marks: bool) -> None:
-        """Add the steps of a normalizer; if it may, one that ends with marks in place of spaces has none."""
+        """Add the steps of a normalizer.
+
+        One that ends with replacing spaces by marks may be represented by a flag instead.
+        """
         parts = [*flat(self.path, part, "normalizers")]
         prefix, blanks = {"type": "Prepend", "prepend": MARK}, {"type": "Replace", "pattern": BLANK, "content": MARK}
         marks = prefixes = False

@@ -1,4 +1,4 @@
-"""Byte-pair encoding: of neighbouring symbols the pair of the best rank is merged, the first where ranks are equal."""
+"""Byte-pair encoding: the neighbouring symbols of the best rank are merged, the first pair for equal ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def merge(
 ) -> list[int]:
     """Merge the symbols of a part.
 
-    ``made`` is told the last pair that was thought of for each merged symbol, ``trace`` the pairs that were merged.
+    ``made`` records the last pair that was considered for each merged symbol, and ``trace`` the merged pairs.
     """
     found, count = list(symbols), len(symbols)
     before, behind = [*range(-1, count - 1)], [*range(1, count + 1)]
@@ -47,7 +47,7 @@ def merge(
 def pairs_by_rank(
     pieces: Mapping[bytes, int], rank: Callable[[int], int], cuts: Callable[[bytes], Iterable[int]]
 ) -> Pairs:
-    """Return the pairs of tokenizers that merge whatever two symbols are a piece together."""
+    """Return the pairs of tokenizers that merge any two symbols which together are a piece."""
     found = dict[Pair, tuple[int, int]]()
     for piece, symbol in pieces.items():
         for cut in cuts(piece):

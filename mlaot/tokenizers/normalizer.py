@@ -1,4 +1,4 @@
-"""What a tokenizer does to a text before it looks for tokens."""
+"""The normalization of a text before the search for tokens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mlaot.tokenizers.steps import MARK, Change, mapped
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Changes, and then what SentencePiece does.
+    """A normalizer: changes, and then the steps of SentencePiece.
 
-    ``marks``: spaces are ``MARK`` in pieces, so that a ``MARK`` in a text is a space.
+    With ``marks`` spaces are ``MARK`` in pieces, so that a ``MARK`` in a text is a space.
     """
 
     changes: tuple[Change, ...] = ()

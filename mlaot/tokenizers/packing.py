@@ -1,7 +1,7 @@
-"""All that C needs to know of a tokenizer, in one block of bytes that is read where it lies.
+"""A tokenizer for C in one block of bytes, which C reads in place.
 
-The block begins with words of 64 bits: the numbers of ``Head`` in order, then where each table of ``TABLES`` begins and
-how many bytes it has. Tables begin at multiples of 8. ``templates/runtime/tokenizer.c`` has the same lists.
+The block begins with words of 64 bits: the numbers of ``Head`` in order, then the start and the size in bytes of each
+table of ``TABLES``. Tables begin at multiples of 8. ``templates/runtime/tokenizer.c`` has the same lists.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _block(head: Sequence[int], tables: dict[str, bytes]) -> bytes:
 
 
 def lay_out(begin: int, names: Sequence[str], tables: Mapping[str, bytes]) -> tuple[list[int], bytes]:
-    """Put tables one behind the other; return where each begins and how many bytes it has, and what all of them are."""
+    """Concatenate tables; return the start and the size in bytes of each, and all bytes."""
     places, body = list[int](), bytearray()
     for name in names:
         table = tables.get(name, b"")
@@ -158,9 +158,9 @@ def _flags(t: Tokenizer, i: int, whole: set[int]) -> int:
 
 
 def _symbols(t: Tokenizer, is_merged: bool) -> tuple[list[bytes], bytes]:
-    """Return the bytes of all symbols, and a table of tokens that are written in another way than they are found.
+    """Return the bytes of all symbols, and a table of tokens whose output differs from their piece.
 
-    A row is a token, the symbol that it is written as, and the one where a text begins with it.
+    A row is a token, the symbol of its output, and the symbol of its output at the beginning of a text.
     """
     symbols = [*t.tokens, *t.extra]
     found = {token: piece for piece, token in t.pieces.items() if token < len(t.tokens)} if is_merged else {}
@@ -176,9 +176,9 @@ def _symbols(t: Tokenizer, is_merged: bool) -> tuple[list[bytes], bytes]:
 
 
 def _steps(steps: Sequence[Change | Cut | Prefix]) -> tuple[bytes, bytes]:
-    """Return a row of each step, and the parts that rows have the places of.
+    """Return a row for each step, and the parts that rows refer to.
 
-    A row is the kind, flags, the place of a table or of a trie, and where the three ends of two texts are.
+    A row is the kind, flags, the place of a table or of a trie, and the places of the three ends of two texts.
     """
     rows, parts = list[bytes](), bytearray()
 
@@ -215,7 +215,7 @@ def _steps(steps: Sequence[Change | Cut | Prefix]) -> tuple[bytes, bytes]:
 
 
 def _map(step: Map, add: Callable[[bytes], int]) -> tuple[int, tuple[bytes, bytes]]:
-    """Add the trie of a map: its values are where the texts begin that keys become, behind their sizes."""
+    """Add the trie of a map, whose values are the starts of the keys' replacements, each preceded by its size."""
     places, texts = dict[bytes, int](), bytearray()
     for text in step.of.values():
         if text not in places:
@@ -232,10 +232,10 @@ def packed_automaton(find: Automaton) -> bytes:
 
 
 def _used(t: Tokenizer) -> tuple[dict[Pair, tuple[int, int]], set[int]]:
-    """Return the pairs that a text can ever merge, and the tokens that their own bytes are merged to.
+    """Return the pairs that a text can ever merge, and the tokens that are the result of merging their own bytes.
 
-    A symbol is made of its bytes alone, whatever stands around it, or not at all. So the last merge of a piece on its
-    own is the one pair that makes it. Only what is unused may be thought of as any pair.
+    The bytes around a symbol do not affect how its own bytes are merged. So the last merge of a piece by itself is the
+    only pair that makes the piece. For an unused symbol any pair may be assumed.
     """
     if t.continues or t.closes:  # what symbols a piece is made of depends on where it stands
         return dict(t.pairs), {*t.pieces.values()} if t.whole else set()
@@ -258,7 +258,7 @@ def _used(t: Tokenizer) -> tuple[dict[Pair, tuple[int, int]], set[int]]:
 
 
 def _merged(symbols: list[int], t: Tokenizer) -> tuple[list[int], Pair | None]:
-    """Return what symbols are merged to, and the last pair; many of them by the heap."""
+    """Return the result of merging symbols, and the last pair; for many symbols by a heap."""
     last: Pair | None = None
     if len(symbols) > 48:
         trace = list[Pair]()
@@ -294,7 +294,7 @@ def hash_of_pair(left: int, right: int) -> int:
 
 
 def _table(hashes: Sequence[int], count: int) -> tuple[int, list[int]]:
-    """Place rows by their hashes: the number of places, and the place of each row, the next free one."""
+    """Place rows in a hash table; return the number of places, and the place of each row, the next free one."""
     places = max(count + count // 2, 1) + 1
     taken, found = bytearray(places), list[int]()
     for value in hashes:
@@ -317,7 +317,7 @@ def word_table(pieces: Mapping[bytes, int]) -> bytes:
 
 
 def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
-    """Return the table from pairs to their rank and what they are merged to; without a pair, both are -1."""
+    """Return the table from pairs to their rank and their merged symbol; without a pair, both are -1."""
     places, found = _table([hash_of_pair(*pair) for pair in pairs], len(pairs))
     rows = np.full((places, 4), NONE, "<u4")
     rows[found] = np.array([(*pair, *merged) for pair, merged in pairs.items()], "<u4").reshape(-1, 4)
@@ -325,9 +325,9 @@ def _pairs(pairs: dict[Pair, tuple[int, int]]) -> bytes:
 
 
 def _inner(pieces: Iterable[bytes]) -> bytes:
-    """Return a bit for each two bytes: whether they are in a piece or a character one behind the other.
+    """Return a bit for each pair of bytes: whether they are neighbours in a piece or a character.
 
-    Where a text has others, nothing is merged across.
+    No merge crosses any other pair of bytes in a text.
     """
     bits = np.zeros((256, 256), np.uint8)
     bits[:, 0x80:0xC0] = 1
@@ -337,9 +337,9 @@ def _inner(pieces: Iterable[bytes]) -> bytes:
 
 
 def _most(t: Tokenizer) -> bytes:
-    """Return how far from zero the score before each token may be for a text that is its piece to be this token.
+    """Return the largest size of the score before each token for which the text of its piece is certainly this token.
 
-    Where sums are rounded more than a piece is better than all others together, these may win. 0: never.
+    If the rounding of sums exceeds the advantage of a piece over several others, these may win. 0 stands for never.
     """
     most = np.zeros(len(t.tokens), "<f4")
     unit = 2.0**-23 if t.single else 2.0**-52  # of a sum, which is rounded to half
@@ -352,7 +352,7 @@ def _most(t: Tokenizer) -> bytes:
 
 
 def _plain(keys: Iterable[bytes]) -> bytes:
-    """Return a byte of each ASCII character: 1 where it stays what it is before another one, 3 for such a space."""
+    """Return a byte for each ASCII character: 1 if normalization keeps it before another one, 3 for such a space."""
     plain = bytearray(b"\1" * 128)
     for key in keys:
         if key[0] < 128 and (len(key) == 1 or key[1] < 128):
@@ -362,7 +362,7 @@ def _plain(keys: Iterable[bytes]) -> bytes:
 
 
 def _paged(values: bytes) -> tuple[bytes, bytes]:
-    """Return a byte of each character in pages, of which equal ones are there once: the number of each, and these."""
+    """Return a byte for each character in pages, with equal pages stored once: the numbers of pages, and the pages."""
     pages = dict[bytes, int]()
     numbers = [pages.setdefault(values[i : i + PAGE], len(pages)) for i in range(0, len(values), PAGE)]
     assert len(pages) <= 256, "bug in mlaot: too many pages"
@@ -370,9 +370,9 @@ def _paged(values: bytes) -> tuple[bytes, bytes]:
 
 
 def _forms(decomposes: bool) -> dict[str, bytes]:
-    """Return the tables of normal forms: combining classes, what is decomposed into what, what is composed of two.
+    """Return the tables of normal forms: combining classes, decompositions, and compositions.
 
-    ``CHANGES`` stands in place of the class 0 where a character may not stay what it is.
+    ``CHANGES`` replaces the class 0 for a character that may change.
     """
     classes = bytearray(unicode.combining())
     changing = unicode.changing()

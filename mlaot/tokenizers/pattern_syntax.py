@@ -1,4 +1,4 @@
-"""Read a pattern: what of Oniguruma's regular expressions can be matched without going back, as a tree."""
+"""Parse the patterns of Oniguruma that can be matched without backtracking, as a tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class One:
 
 @dataclass(frozen=True)
 class Next:
-    """Nothing, where a character of a set follows, or the end if that is allowed."""
+    """The empty text before a character of a set, or before the end if that is allowed."""
 
     of: Set
     or_end: bool
@@ -42,21 +42,21 @@ class Next:
 
 @dataclass(frozen=True)
 class All:
-    """Nodes behind each other."""
+    """A sequence of nodes."""
 
     of: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Any:
-    """One of some nodes; earlier ones are better."""
+    """One of several nodes, of which earlier ones are preferred."""
 
     of: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Times:
-    """A node as many times as can be, or as few."""
+    """A node repeated as many times as possible, or as few."""
 
     of: Node
     least: int
@@ -66,9 +66,10 @@ class Times:
 
 @dataclass(frozen=True)
 class Edge:
-    """Nothing, where a text begins or ends, or between a character of words and another: "begin", "end", "word".
+    """The empty text at an edge.
 
-    Or where there is no such change: "inside".
+    The edges are the "begin" and "end" of a text, "word" between a word's character and another one, and "inside"
+    elsewhere.
     """
 
     kind: str
@@ -78,7 +79,7 @@ Node = One | Next | All | Any | Times | Edge
 
 
 class PatternError(ValueError):
-    """What of a pattern is not known here."""
+    """An unsupported part of a pattern."""
 
 
 def empty() -> Set:
@@ -95,7 +96,7 @@ def characters(of: Iterable[str]) -> Set:
 
 @cache
 def category(names: tuple[str, ...]) -> Set:
-    """Return the characters of some categories, each by its name or the begin of it."""
+    """Return the characters of some categories, each given by its name or a prefix of it."""
     kinds = ("Cn", *unicode.names())
     known = np.array([kind.startswith(names) for kind in kinds])
     if not all(any(kind.startswith(name) for kind in kinds) for name in names):
@@ -115,13 +116,13 @@ def property_of(name: str) -> Set:
 
 @cache
 def spaces() -> Set:
-    r"""Return what ``\s`` matches."""
+    r"""Return the characters that ``\s`` matches."""
     return characters(map(chr, unicode.SPACES))
 
 
 @cache
 def words() -> Set:
-    r"""Return what ``\w`` matches."""
+    r"""Return the characters that ``\w`` matches."""
     found = category(("L", "M", "Nd", "Nl", "Pc")).copy()
     for begin, end in CIRCLED:
         found[begin:end] = True
@@ -129,7 +130,7 @@ def words() -> Set:
 
 
 def folded(found: Set, alike: bool) -> Set:
-    """Return a set; if small letters and capitals are ``alike``, with the others of them."""
+    """Return a set, or if ``alike``, the set with the other case of its letters."""
     if not alike:
         return found
     one = chr(int(found.argmax())) if np.count_nonzero(found) == 1 else ""
@@ -172,13 +173,13 @@ def parse(text: str) -> Node:
 
 
 class Reader:
-    """What is left of a pattern."""
+    """A parser of the rest of a pattern."""
 
     def __init__(self, text: str) -> None:
         self.text, self.place = text, 0
 
     def takes(self, token: str) -> bool:
-        """Go behind a token, if it is next."""
+        """Skip a token if it is next, and tell whether it was."""
         found = self.text.startswith(token, self.place)
         self.place += len(token) * found
         return found
@@ -266,7 +267,7 @@ class Reader:
         return found if not look else self.following(found, look[0] == "?!")
 
     def following(self, node: Node, negated: bool) -> Node:
-        """Return what looks at the next character alone."""
+        """Return the node that tests only the next character."""
         if isinstance(node, Any):
             parts = [self.following(one, negated) for one in node.of]
             return All(tuple(parts)) if negated else Any(tuple(parts))
@@ -277,7 +278,7 @@ class Reader:
         raise PatternError("(?= or (?! of more than a character")
 
     def escape(self) -> Set:
-        """Return the set of what stands behind a backslash."""
+        """Return the set for the escape after a backslash."""
         character = self.take()
         named: dict[str, Callable[[], Set]] = {"s": spaces, "w": words, "d": lambda: category(("Nd",))}
         if character.lower() in named:
@@ -300,7 +301,7 @@ class Reader:
         return characters(character)
 
     def set(self, alike: bool, depth: int) -> Set:
-        """Return a set in brackets, behind the first of them."""
+        """Return a set in brackets, after the opening one."""
         if depth > MAX_DEPTH:
             raise PatternError("[" * depth)
         negated, found, kept = self.takes("^"), empty(), ~empty()

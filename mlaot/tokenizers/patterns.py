@@ -1,4 +1,4 @@
-"""The patterns that cut a text before its parts are merged, and the tables that they become."""
+"""The patterns that cut a text before its parts are merged, and their tables."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def of_text(text: str) -> Automaton:
 
 @cache
 def of_literal(text: str) -> Automaton:
-    """Return the table that finds a text itself."""
+    """Return the table that finds a literal text."""
     return automaton(syntax.sequence(text))
 
 
 def cut(name: str) -> tuple[Cut, ...]:
-    """Return the one cut by a known pattern."""
+    """Return the cut by a known pattern."""
     return (Cut(of_text(PATTERNS[name])),)
 
 
@@ -60,18 +60,18 @@ def of_set(found: Set) -> Automaton:
 
 
 def on_marks(found: Automaton) -> Automaton:
-    """Return a table for texts in which a space stands for ``MARK``."""
+    """Return a table for texts in which a space represents ``MARK``."""
     space = ord(" ")
     return replace(found, first=found.first[:space] + bytes([found.class_of(ord(MARK))]) + found.first[space + 1 :])
 
 
 def on_bytes(found: Automaton, spelled: Sequence[int]) -> Automaton:
-    """Return a table for bytes, each of which is ``spelled`` by a character."""
+    """Return a table for bytes, for which a pattern uses the characters ``spelled``."""
     return replace(found, first=bytes(map(found.class_of, spelled)))
 
 
 class _Machine:
-    """The states of a pattern, and the sets that they ask for."""
+    """The states of a pattern, and the sets that they test."""
 
     def __init__(self) -> None:
         self.states: list[State] = [("match", 0, 0)]
@@ -87,7 +87,7 @@ class _Machine:
         return self.sets.setdefault((np.packbits(found).tobytes(), or_end), len(self.sets))
 
     def build(self, node: Node, then: int) -> int:
-        """Return the state from which a node is matched, and then what begins at another state."""
+        """Return the state that matches a node and continues at another state."""
         match node:
             case One():
                 return self.add("set", self.set(node.of, False), then)
@@ -158,10 +158,10 @@ def _table(width: int, kinds: bytes, table: tuple[int, ...]) -> Automaton:
 
 
 def longest(node: Node, whole: bool = False) -> tuple[Automaton, tuple[int, int, int]]:
-    """Return the table of the longest match of a pattern, and the rows where it begins: at the begin of a text, behind
-    a character of words (of ASCII), behind another.
+    """Return the table of the longest match of a pattern, and its three initial rows.
 
-    A match may be empty. ``whole``: only the whole text matches.
+    They are for a match at the beginning of a text, after a word's character (of ASCII), and after any other. A match
+    may be empty. With ``whole`` only the whole text matches.
     """
     machine = _Machine()
     begin = machine.build(node, 0)
@@ -196,7 +196,7 @@ def longest(node: Node, whole: bool = False) -> tuple[Automaton, tuple[int, int,
 def _all_steps(
     states: list[State], from_: tuple[int, ...], before: int, has: list[bool], word: int, at_end: bool
 ) -> tuple[tuple[int, ...], bool]:
-    """Return all states behind a character, and whether a match ends before it; no state is better than another."""
+    """Return all states after a character, and whether a match ends before it. No state is preferred."""
     is_word, after, seen, waiting = has[word] and not at_end, set[int](), set[int](), [*from_]
     changes = (before == BEHIND_WORD) != is_word
     holds = {"begin": before == BEGIN, "end": at_end, "word": changes, "inside": not changes}
@@ -221,7 +221,7 @@ def _all_steps(
 
 
 def _classes(sets: Sequence[tuple[bytes, bool]]) -> tuple[bytes, list[list[bool]]]:
-    """Return the class of each character, and in which sets those of each class are."""
+    """Return the class of each character, and the sets that contain the characters of each class."""
     size = len(np.unpackbits(np.frombuffer(sets[0][0], np.uint8))) if sets else 0
     kinds, members = np.zeros(size, np.int32), [list[bool]()]
     for packed, _ in sets:
@@ -237,7 +237,7 @@ def _classes(sets: Sequence[tuple[bytes, bool]]) -> tuple[bytes, list[list[bool]
 
 
 def _step(states: list[State], from_: tuple[int, ...], has: list[bool], at_end: bool) -> tuple[tuple[int, ...], bool]:
-    """Return the states behind a character, the best first, and whether a match ends before it."""
+    """Return the states after a character, the preferred first, and whether a match ends before it."""
     after, seen, waiting = dict[int, None](), set[int](), [*reversed(from_)]
     while waiting:
         state = waiting.pop()

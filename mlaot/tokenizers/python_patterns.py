@@ -1,4 +1,4 @@
-"""Regular expressions of Python as tables: those that can be matched without going back."""
+"""Tables of the regular expressions of Python that can be matched without backtracking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TIMES = 1000
 
 @cache
 def known(name: str) -> Set:
-    """Return the characters of a category: those of the Python that builds."""
+    """Return the characters of a category in the Unicode version of the Python that builds."""
     tests = {"word": lambda c: c.isalnum() or c == "_", "digit": str.isdecimal, "space": str.isspace}
     return np.fromiter((tests[name](chr(code)) for code in range(unicode.CODES)), np.bool_, unicode.CODES)
 

@@ -1,4 +1,4 @@
-"""A file of ranks, as tiktoken reads it: each line the bytes of a token, in base64, and its rank, which is its id."""
+"""A file of ranks of tiktoken: each line has the bytes of a token in base64, and its rank, which is its id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlaot.tokenizers.tokenizer import MAX_TOKEN_BYTES, MAX_TOKENS, Tokenizer
 
 @dataclass(frozen=True)
 class Known:
-    """What a file does not say: the pattern, special tokens, and those that begin and end texts."""
+    """Facts that a file lacks: the pattern, special tokens, and the tokens that begin and end texts."""
 
     pattern: str
     special: dict[str, int]
@@ -37,7 +37,7 @@ KNOWN = {
 
 
 def read_ranks(path: Path, data: bytes) -> Tokenizer:
-    """Return the tokenizer of a file of ranks, one of the known ones."""
+    """Return the tokenizer of a known file of ranks."""
     pieces = dict[bytes, int]()
     for number, line in enumerate(data.splitlines(), 1):
         text, _, rank = line.partition(b" ")
@@ -57,7 +57,7 @@ def read_ranks(path: Path, data: bytes) -> Tokenizer:
 
 
 def of_ranks(path: Path, pieces: dict[bytes, int], known: Known) -> Tokenizer:
-    """Return the tokenizer that merges two symbols whose bytes are a token together."""
+    """Return the tokenizer that merges two symbols whose joined bytes are a token."""
     count = 1 + max(*pieces.values(), *known.special.values())
     if len({*pieces.values()} | {*known.special.values()}) != len(pieces) + len(
         {*known.special.values()} - {*pieces.values()}

@@ -1,4 +1,4 @@
-"""Regular expressions in the syntax of RE2 as trees of patterns: those that can be matched exactly by tables."""
+"""Parse the regular expressions of RE2 that tables can match exactly, as trees of patterns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ascii_set(name: str) -> Set:
 
 @cache
 def _folds() -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Return the simple fold of each character, and the characters that have another one or share theirs."""
+    """Return the simple case fold of each character, and the characters with another fold or a shared one."""
     folds = np.arange(unicode.CODES, dtype=np.int32)
     for code in range(unicode.CODES):
         forms = (form for form in (chr(code).casefold(), chr(code).lower()) if len(form) == 1)
@@ -66,7 +66,7 @@ def _folds() -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], np.ndarray[tup
 
 
 def folded(found: Set) -> Set:
-    """Return a set with all that differ from its characters in case alone."""
+    """Return a set with all characters that differ from its characters only in case."""
     folds, alike = _folds()
     wanted = np.zeros(unicode.CODES, np.bool_)
     wanted[folds[found]] = True
@@ -76,7 +76,7 @@ def folded(found: Set) -> Set:
 
 
 class _Re2(Reader):
-    """What is left of a pattern; ``flags`` are those of the letters i, m, s, U that hold."""
+    """A parser of the rest of a pattern; ``flags`` are the active ones of the letters i, m, s, U."""
 
     def choices(self, flags: frozenset[str], depth: int) -> Node:
         """Return alternatives."""
@@ -95,7 +95,7 @@ class _Re2(Reader):
                 return found[0] if len(found) == 1 else Any(tuple(found))
 
     def times(self, node: Node) -> Node:
-        """Return a node as often as stands behind it; whether that is greedy makes no difference."""
+        """Return a node with its repetition. Whether that is greedy makes no difference."""
         bounds = self.match(TIMES)
         if bounds is None:
             return node
@@ -137,7 +137,7 @@ class _Re2(Reader):
         return One(self.escaped(flags))
 
     def inner(self, flags: frozenset[str], depth: int) -> Node:
-        """Return a group, behind its parenthesis."""
+        """Return a group, after its opening parenthesis."""
         if self.takes("?"):
             options = self.match(r"P?<\w+>|([imsU]*)(?:-([imsU]+))?:")
             if options is None:
@@ -152,7 +152,7 @@ class _Re2(Reader):
         return folded(found) if "i" in flags else found
 
     def escaped(self, flags: frozenset[str]) -> Set:
-        """Return the set of what stands behind a backslash; what is negated is all else than the others."""
+        """Return the set for the escape after a backslash; a negated escape is the complement."""
         character = self.take()
         if character.lower() in ("d", "s", "w"):
             found = self.alike(ascii_set(character.lower()), flags)
@@ -176,7 +176,7 @@ class _Re2(Reader):
         return characters(character)
 
     def bracket(self, flags: frozenset[str]) -> Set:
-        """Return a set in brackets, behind the first of them."""
+        """Return a set in brackets, after the opening one."""
         negated, found, is_first = self.takes("^"), empty(), True
         while is_first or not self.takes("]"):
             if (name := self.match(r"\[:(\^?)(\w+):\]")) is not None:

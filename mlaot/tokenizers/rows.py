@@ -1,4 +1,4 @@
-"""Rows of tokens: what a model gets of texts that it reads as a whole. It is slow, and what C must equal."""
+"""Rows of tokens for models that read texts as a whole. This slow implementation is the reference for C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = -1  # behind the numbers of a row
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How texts become rows of numbers: by their tokens, in a frame."""
+    """The conversion of texts to rows of numbers: their tokens, in a frame."""
 
     tokenizer: Tokenizer = field(repr=False)
     frame: Frame

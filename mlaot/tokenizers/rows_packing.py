@@ -1,7 +1,7 @@
-"""All that C needs to know of an input of texts whose tokens a model reads, in one block.
+"""The data for C of an input of texts whose tokens a model reads, in one block.
 
-A block begins with words of 64 bits: where the tokenizer's own block begins, how many numbers a row has at most,
-whether texts are cut at their begins, how many numbers the frames of a text and of two have, and these.
+A block begins with words of 64 bits: the start of the tokenizer's own block, the largest length of a row, and a flag
+for cutting texts at their beginnings. Then come the lengths of the frames of one and of two texts, and the frames.
 ``templates/runtime/token_rows.c`` has the same list.
 """
 

@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Message:
-    """The fields of a message: what stands there for each number, in their order."""
+    """The fields of a message: the values of each number, in order."""
 
     path: Path
     fields: dict[int, list[Value]]
@@ -67,7 +67,7 @@ class Message:
 
 
 def parse(path: Path, data: bytes) -> Message:
-    """Return the fields of a message; numbers of 32 and 64 bits stay bytes."""
+    """Return the fields of a message, with numbers of 32 and 64 bits as bytes."""
     fields, place = dict[int, list[Value]](), 0
 
     def variable() -> int:
@@ -135,7 +135,7 @@ def of_pieces(
 ) -> Tokenizer:
     """Return the tokenizer of a vocabulary, which merges pieces or is a unigram model.
 
-    Where it ``falls_back``, what is no piece becomes bytes; else it is unknown, and written as ``surface``.
+    If it ``falls_back``, text without a piece becomes bytes. Otherwise it is unknown, and is decoded as ``surface``.
     """
     _check(path, pieces)
     fallback = _fallback(path, pieces) if falls_back else ()
@@ -176,7 +176,7 @@ def _pieces(proto: Message) -> Iterator[Piece]:
 
 
 def _check(path: Path, pieces: Sequence[Piece]) -> None:
-    """Refuse a vocabulary that is none."""
+    """Raise ``MlaotError`` for an invalid vocabulary."""
     seen = set[tuple[bool, bytes]]()
     if not 0 < len(pieces) <= MAX_TOKENS:
         raise MlaotError(f"{path}: expected the pieces of a SentencePiece model, got {len(pieces)}")
@@ -220,7 +220,7 @@ def _cuts(piece: bytes) -> Iterator[int]:
 
 
 def _with_scores(found: Tokenizer, pieces: Sequence[Piece]) -> Tokenizer:
-    """Return a unigram model: pieces of the user are better than any others."""
+    """Return a unigram model, in which the user's pieces are better than any others."""
     worst = min((np.float32(piece.score) for piece in pieces if piece.kind == NORMAL), default=np.float32(0))
 
     def score(piece: Piece) -> float:

@@ -1,4 +1,4 @@
-"""The steps that a text goes through before tokens are looked for: some change it, others cut it into parts."""
+"""The steps that prepare a text for the search for tokens: some change the text, others cut it into parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEHAVIORS = ("isolated", "removed", "contiguous", "merged with previous", "merge
 
 @dataclass(frozen=True)
 class Form:
-    """To the canonical form whose characters are composed, or the one whose are not."""
+    """Conversion to the canonical form with composed characters, or to that with decomposed ones."""
 
     composes: bool
 
@@ -26,7 +26,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Map:
-    """Of the longest key that a text goes on with."""
+    """Replacement of the longest key at each place of a text."""
 
     of: Mapping[bytes, bytes]
 
@@ -37,7 +37,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Replace:
-    """What a pattern matches; where it ``keeps`` that, it goes between the two texts."""
+    """Replacement of the matches of a pattern. With ``keeps`` the match is kept between the two texts."""
 
     find: Automaton
     before: str
@@ -56,7 +56,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Strip:
-    """Whitespace at both ends, or at one."""
+    """Removal of whitespace at both ends, or at one."""
 
     left: bool
     right: bool
@@ -69,7 +69,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Prepend:
-    """A text in front of any that is not empty."""
+    """A text before any text that is not empty."""
 
     text: str
 
@@ -83,7 +83,7 @@ Change = Form | Map | Replace | Strip | Prepend
 
 @dataclass(frozen=True)
 class Cut:
-    """Into what a pattern matches and what is between; ``on_bytes``: a pattern of bytes."""
+    """A cut into the matches of a pattern and the parts between; with ``on_bytes`` the pattern is of bytes."""
 
     find: Automaton
     behavior: str = "isolated"
@@ -91,7 +91,7 @@ class Cut:
     on_bytes: bool = False
 
     def apply(self, part: bytes, first: bool) -> list[bytes]:
-        """Cut a part. ``first``: nothing stands before it."""
+        """Cut a part; ``first`` if it is the first of the text."""
         encoding = "latin-1" if self.on_bytes else "utf-8"
         text, found = part.decode(encoding), list[tuple[int, int, bool]]()
         for begin, end, is_match in self.find.spans(text):
@@ -104,7 +104,7 @@ class Cut:
         return [one.encode(encoding) for one in kept]
 
     def _joins(self, last: bool, matched: bool) -> bool:
-        """Tell whether a span goes to the part before it."""
+        """Tell whether a span is joined to the part before it."""
         if self.behavior == "contiguous":
             return last == matched
         if self.behavior == "merged with previous":
@@ -114,21 +114,21 @@ class Cut:
 
 @dataclass(frozen=True)
 class Prefix:
-    """A space in front of a part that has none; ``marks``: each ``MARK`` becomes a space, which stands for it."""
+    """A space before a part that has none; with ``marks``, each ``MARK`` becomes a space, which represents it."""
 
     prefixes: bool = True
     only_first: bool = False
     marks: bool = False
 
     def apply(self, part: bytes, first: bool) -> list[bytes]:
-        """Change a part. ``first``: nothing stands before it."""
+        """Change a part; ``first`` if it is the first of the text."""
         part = part.replace(MARK.encode(), b" ") if self.marks else part
         puts = self.prefixes and (first or not self.only_first) and not part.startswith(b" ")
         return [b" " + part if puts else part]
 
 
 def mapped(text: bytes, of: Mapping[bytes, bytes], kept: tuple[bytes, ...] = ()) -> list[bytes]:
-    """Return what each step through a text adds: a piece that is kept, the longest key's value, or a character."""
+    """Return the replaced pieces of a text: a piece that is kept, the longest key's value, or a character."""
     longest, parts, i = max(map(len, of), default=0), list[bytes](), 0
     while i < len(text):
         piece = max((piece for piece in kept if text.startswith(piece, i)), key=len, default=b"")

@@ -1,9 +1,9 @@
-"""What a step of texts has to know, in one block of bytes that C reads where it lies.
+"""The data of a text step in one block of bytes, which C reads in place.
 
-A block begins with the numbers of a step (of a constant how many axes it has, and its shape), how many texts and how
-many patterns it has, and of each of ``TABLES`` where it begins and how many bytes it has; places count from the begin
-of the block and are multiples of 8. The rows of patterns say where each begins among the patterns, and the rows of its
-table where a search begins. ``templates/runtime/pieces.c`` has the same lists.
+A block begins with the numbers of a step, which for a constant are its rank and its shape. Then come the numbers of its
+texts and patterns, and the start and the size in bytes of each of ``TABLES``. Places count from the beginning of the
+block, and are multiples of 8. The rows of patterns have the start of each pattern, and the rows of its table in which a
+search begins. ``templates/runtime/pieces.c`` has the same lists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CASES: dict[str, Callable[[str], str]] = {"lower": simple_lower, "upper": simple
 
 @cache
 def pack_step(step: TextStep) -> bytes:
-    """Return the block of a step, whatever it takes."""
+    """Return the block of a step, which does not depend on the step's operands."""
     tables = dict[str, bytes]()
     texts = [text.encode(errors="surrogatepass") for text in step.texts]
     tables["text"] = b"".join(texts)
@@ -54,7 +54,7 @@ def pack_step(step: TextStep) -> bytes:
 
 @cache
 def _changes(kind: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Return what each character becomes, 0 where it stays."""
+    """Return the replacement of each character, or 0 if it does not change."""
     found = np.zeros(unicode.CODES, "<u4")
     for code in range(unicode.CODES):
         other = ord(CASES[kind](chr(code)))

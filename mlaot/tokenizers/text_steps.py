@@ -1,7 +1,7 @@
-"""What is made of the strings and images of a call before a model computes, and after it. What C must equal, and slow.
+"""Steps on the strings and images of a call, before a model computes and after it.
 
-A step takes columns, which are arrays of strings or of numbers, and makes one. A model sees its strings as places, like
-those of callers.
+This slow implementation is the reference for C. A step takes columns, which are arrays of strings or of numbers, and
+makes one column. A model gets the strings of a step as indices, like those of callers.
 """
 
 from __future__ import annotations
@@ -34,15 +34,27 @@ UNLIMITED, OPEN = (1 << 63) - 1, -1  # cuts, and a width that is the longest row
 
 @dataclass(frozen=True)
 class TextStep:
-    """What makes a column. ``of``: an input by its name, a column of an output by its place, or another step.
+    """A step that makes a column.
 
-    ``kind``: "constant" (``texts`` of a shape, ``numbers``), "lower", "upper", "without" (the first column but for
-    what has one of ``texts`` in the second, with so many axes), "join" (one column behind the other), "concat",
-    "pieces" (of cuts at a text, at most so many, and how many a row has), "counts" (how many there are), "match",
-    "tokens" (whether they are marked, how many characters one has at least, whether patterns separate them, and how
-    many a row has; ``texts`` fill it), "number" (of ``dtype``), "text" of numbers of ``dtype``, "image" of the bytes of
-    a file (which of ``PIXELS``).
-    "values" are those of a dict that callers pass, and made by no step.
+    ``of`` lists its operands: inputs by name, columns of an output by index, or other steps.
+
+    ``kind`` is one of these, with the given numbers and texts:
+
+    "constant": ``texts``, with their shape in ``numbers``.
+
+    "lower", "upper", "join" (one column after another), "concat", "match", "counts" (of pieces).
+
+    "without": the first column without elements that have one of ``texts`` in the second column; the number of axes.
+
+    "pieces": the cuts at a text; the largest number of cuts, and the length of a row.
+
+    "tokens": whether tokens are marked, their least number of characters, whether patterns separate them, and the
+    length of a row, which ``texts`` fill.
+
+    "number": numbers of ``dtype``. "text": the texts of numbers of ``dtype``. "image": the bytes of a file, one of
+    ``PIXELS``.
+
+    "values": the values of a dict that callers pass, which no step makes.
     """
 
     kind: str
@@ -54,12 +66,12 @@ class TextStep:
 
     @property
     def size(self) -> int:
-        """How many steps it is made of, with those that it takes."""
+        """The number of steps, including those among its operands."""
         return 1 + sum(of.size for of in self.of if isinstance(of, TextStep))
 
     @property
     def columns(self) -> int:
-        """How many columns of an output it takes."""
+        """The number of columns of an output that it takes."""
         taken = [of.columns if isinstance(of, TextStep) else of + 1 for of in self.of if not isinstance(of, str)]
         return max(taken, default=0)
 
@@ -73,7 +85,7 @@ class Column:
 
 
 def made(step: TextStep, given: Callable[[str | int, bool], Column], known: dict[TextStep, Column]) -> Column:
-    """Return the column of a step; ``given``: of inputs and outputs, as numbers or not; ``known``: of steps before."""
+    """Return the column of a step; ``given`` has those of inputs and outputs, and ``known`` those of earlier steps."""
     if step not in known:
         numbers = step.kind in ("text", "image")
         columns = [made(of, given, known) if isinstance(of, TextStep) else given(of, numbers) for of in step.of]
@@ -100,12 +112,12 @@ def _decoded(value: bytes) -> str:
 
 
 def simple_lower(character: str) -> str:
-    """Return the one small letter of a character, or itself."""
+    """Return the lower case of a character if that is a single character, or the character itself."""
     return "i" if character == "\u0130" else _single(character.lower(), character)
 
 
 def simple_upper(character: str) -> str:
-    """Return the one capital of a character, or itself."""
+    """Return the upper case of a character if that is a single character, or the character itself."""
     return _single(character.upper(), _single(character.title(), character))
 
 
@@ -122,7 +134,7 @@ def _upper(step: TextStep, column: Column) -> Column:
 
 
 def _without(step: TextStep, column: Column, compared: Column) -> Column:
-    """Return what is left; one empty string, if that is nothing."""
+    """Return the remaining elements, or one empty string if none remain."""
     dropped = {text.encode() for text in step.texts}
     pairs = zip(column.values, compared.values, strict=True)
     kept = [value for value, other in pairs if other not in dropped] or [b""]
@@ -152,7 +164,10 @@ def _concat(step: TextStep, one: Column, other: Column) -> Column:
 
 
 def _cut(step: TextStep, value: bytes) -> list[bytes]:
-    """Return the pieces of a string: at most so many cuts are made; without a delimiter, spaces around are dropped."""
+    """Return the pieces of a string after at most ``most`` cuts.
+
+    Without a delimiter, spaces around pieces are dropped.
+    """
     delimiter, most = step.texts[0].encode(), step.numbers[0]
     if not value:
         return []
@@ -172,7 +187,7 @@ def _pieces(step: TextStep, column: Column) -> Column:
 
 
 def _rows(column: Column, rows: Sequence[Sequence[bytes]], pad: bytes, width: int) -> Column:
-    """Return rows as an array of a width, or as wide as the longest."""
+    """Return rows as an array of a given width, or of the width of the longest row."""
     longest = max(map(len, rows), default=0)
     if longest > width != OPEN:
         raise ValueError(f"expected strings of at most {width} pieces, got one of {longest}")
@@ -242,7 +257,7 @@ def _tokens_of(step: TextStep, text: str) -> list[str]:
 
 
 def _between(pattern: Row, text: str) -> list[str]:
-    """Return what lies between the matches of a pattern."""
+    """Return the parts between the matches of a pattern."""
     pieces, begin, at, vain = list[str](), 0, 0, dict[int, int]()
     while at < len(text):
         end = _found(pattern, text, at, vain)
@@ -277,7 +292,7 @@ def _number(step: TextStep, column: Column) -> Column:
 
 
 def _float(text: bytes, dtype: str) -> float:
-    """Return a number as its dtype has it."""
+    """Return a number rounded to its dtype."""
     try:
         if b"_" in text or text != text.strip() or not text.isascii():
             raise ValueError
@@ -290,7 +305,7 @@ def _float(text: bytes, dtype: str) -> float:
 
 
 def _text(step: TextStep, column: Column) -> Column:
-    """Return numbers as strings, of eight digits where they are no integers."""
+    """Return numbers as strings, with eight digits if they are no integers."""
 
     def text(value: Any) -> bytes:
         if step.dtype not in FLOATS:
@@ -303,7 +318,7 @@ def _text(step: TextStep, column: Column) -> Column:
 
 
 def _image(step: TextStep, column: Column) -> Column:
-    """Return the pixels of a file, which Pillow decodes; it is imported when the first one comes."""
+    """Return the pixels of a file, decoded by Pillow, which is imported for the first file."""
     try:
         from PIL import Image
     except ImportError as error:

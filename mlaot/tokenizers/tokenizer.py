@@ -1,4 +1,7 @@
-"""A tokenizer: the bytes of each token, and how a text becomes tokens. It is slow, and what C must equal."""
+"""A tokenizer: the bytes of each token, and the conversion of texts to tokens.
+
+This slow implementation is the reference for C.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,12 @@ CONTINUES, CLOSES = b"\xfe", b"\xff"  # no text has these bytes
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """What all kinds share.
+    """A tokenizer of any kind.
 
-    ``tokens`` has the bytes that each token adds to a text. ``pieces`` are what is found in a normalized text: tokens,
-    and behind them the ``extra`` characters, which are no tokens, but parts of some. ``byte_tokens`` are the tokens of
-    the 256 bytes: those that texts are merged from (``byte_level``), else those of characters that are no pieces.
+    ``tokens`` has the bytes that each token adds to a text. ``pieces`` are the texts that are found in a normalized
+    text: those of tokens, and after them the ``extra`` characters, which are no tokens, but parts of some.
+    ``byte_tokens`` are the tokens of the 256 bytes: those that texts are merged from (``byte_level``), or else those
+    for characters without a piece.
     """
 
     kind: str  # "characters", "bytes", "bpe", "unigram", "wordpiece"
@@ -74,9 +78,9 @@ class Tokenizer:
         return self.kind == "characters"
 
     def encode(self, text: str, *, special: bool = True, begin: bool = True, end: bool = False) -> list[int]:
-        """Return the tokens of a text. ``special``: texts of special tokens are these tokens.
+        """Return the tokens of a text. With ``special`` texts of special tokens become these tokens.
 
-        ``begin``, ``end``: with those that stand in front of a text, and behind one that is whole.
+        ``begin`` and ``end`` add the tokens before a text and after a complete text.
         """
         found = [*self.begin] if begin else []
         for place, part, token in self._parts(text, self.added, special):
@@ -88,7 +92,7 @@ class Tokenizer:
         return [*found, *self.closing] if end else found
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens; bytes that are no UTF-8 become replacement characters."""
+        """Return the text of tokens. Bytes that are not UTF-8 become replacement characters."""
         found, first = list[bytes](), True
         for token in tokens:
             if not 0 <= token < len(self.tokens):
@@ -98,19 +102,25 @@ class Tokenizer:
         return b"".join(found).decode(errors="replace")
 
     def piece(self, token: int, first: bool = False) -> bytes:
-        """Return the bytes that a token adds to a text, if it is one; ``first``: only hidden ones stand before it."""
+        """Return the bytes that a token adds to a text, if it is a token.
+
+        ``first`` if only hidden tokens precede it.
+        """
         piece = self.tokens[token] if 0 <= token < len(self.tokens) and token not in self.silent else b""
         if first and piece and token in self.opening:
             return self.opening[token]
         return dropped(piece, first and self.drops_space)
 
     def hides(self, token: int) -> bool:
-        """Tell whether nothing is seen of a token that a text begins with, as of spaces where they are stripped."""
+        """Tell whether a token at the beginning of a text is hidden, such as spaces that are stripped."""
         piece = self.piece(token)
         return not piece or (self.normalizer.strips and piece == b" ")
 
     def _parts(self, text: str, added: Mapping[bytes, int], special: bool) -> Iterator[tuple[int, str, int]]:
-        """Yield the parts of a text between added tokens, and these: the place, the part, and the token or -1."""
+        """Yield the parts of a text between added tokens, and the added tokens.
+
+        Each comes with its place, and its token or -1.
+        """
         begin, words = 0, self.words
         for match in _pattern(tuple(added)).finditer(text) if added else ():
             token, start, end = added[match[0].encode()], match.start(), match.end()
@@ -213,12 +223,12 @@ class Tokenizer:
         return found
 
     def _stretches(self, text: str) -> list[str]:
-        """Cut a text at the pieces that are kept as they are."""
+        """Cut a text at the pieces that normalization keeps."""
         kept = "|".join(re.escape(piece.decode()) for piece in sorted(self.kept, key=len, reverse=True))
         return [part for part in re.split(f"({kept})", text) if part] if kept else [text]
 
     def _unknown(self, piece: bytes) -> list[int]:
-        """Return the tokens of characters that are no piece."""
+        """Return the tokens of characters without a piece."""
         if self.byte_tokens:
             written = piece.replace(b" ", MARK.encode()) if self.normalizer.marks else piece
             return [self.byte_tokens[byte] for byte in written]
@@ -228,7 +238,7 @@ class Tokenizer:
 
 
 def dropped(piece: bytes, drops_space: bool) -> bytes:
-    """Return a piece without the space that it begins with, where that is dropped."""
+    """Return a piece without its leading space, if that is dropped."""
     return piece.removeprefix(b" ") if drops_space else piece
 
 

@@ -1,7 +1,8 @@
 """A trie as a double array, which C walks in place: the child of a node by a byte is at the node's base plus the byte.
 
-A node is 64 bits: its base, times 512, plus the byte that leads to it, or ``FREE``; and its value, or ``NONE``. No two
-sets of children have the same base, so the byte tells whether a node is a child; nodes with equal children share them.
+A node is 64 bits: its base times 512 plus the byte that leads to it, or ``FREE``, and its value, or ``NONE``. No two
+sets of children have the same base, so the byte tells whether a node is a child. Nodes with equal sets of children
+share them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def double_array(values: Mapping[bytes, int]) -> bytes:
 
 
 def _children(root: Node) -> list[Children]:
-    """Return all different sets of children: none first, the root's last."""
+    """Return all different sets of children: the empty set first, and the root's last."""
     known: dict[Children, int] = {(): 0}
     done: dict[int, int] = {}
     waiting = [(root, False)]
@@ -55,7 +56,7 @@ def _children(root: Node) -> list[Children]:
 
 
 def _bases(sets: list[Children]) -> list[int]:
-    """Return the base of each set, where the places of all its bytes are free; without children it is 0."""
+    """Return a base for each set at which the places of all its bytes are free; 0 for the empty set."""
     bases = [0] * len(sets)
     begin, end, free, bare = 1, 1, 0, 0  # bits of the places from `begin` to `end`: those free, those no base yet
     for i in range(len(sets) - 1, 0, -1):

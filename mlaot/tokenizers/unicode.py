@@ -1,6 +1,7 @@
-"""What tokenizers know of characters: categories, scripts, small letters, normal forms, of one version.
+"""Properties of characters for tokenizers: categories, scripts, lower case, normal forms, of one version of Unicode.
 
-The tables are those of ``unicode.json``, not of the Python that runs, so that a text has the same tokens everywhere.
+The tables are in ``unicode.json``, and do not depend on the Python that runs, so that a text has the same tokens
+everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _values(name: str) -> bytes:
 
 
 def _changes(name: str) -> dict[str, str]:
-    """Return what characters become."""
+    """Return the replacements of characters."""
     numbers, found, code = iter(_content()[name]), dict[str, str](), 0
     for gap in numbers:
         code += gap
@@ -57,27 +58,27 @@ def names() -> tuple[str, ...]:
 
 @cache
 def categories() -> bytes:
-    """Return the number of each character's category; 0: it is no character yet."""
+    """Return the number of each character's category, or 0 if it is unassigned."""
     return _values("categories")
 
 
 @cache
 def script_names() -> Mapping[str, int]:
-    """Return the numbers of scripts by their names, which have small letters alone."""
+    """Return the numbers of scripts by their names in lower case."""
     return {name.lower(): i for i, names in enumerate(_content()["script names"], 1) for name in names.split()}
 
 
 @cache
 def scripts() -> bytes:
-    """Return the number of each character's script; 0: another one, or none."""
+    """Return the number of each character's script, or 0 for another script or none."""
     return _values("scripts")
 
 
 @cache
 def later() -> bytes:
-    """Return of each character which older tables of Hugging Face's library do not have it yet.
+    """Return for each character the older tables of Hugging Face's library that lack it.
 
-    1: that of categories, 2: that of accents.
+    The bit 1 is for the table of categories, and 2 for that of accents.
     """
     return _values("later")
 
@@ -89,18 +90,18 @@ def combining() -> bytes:
 
 
 def compatible() -> dict[str, str]:
-    """Return what characters become in the compatible forms, but for what they canonically decompose into."""
+    """Return the compatibility decompositions of characters, without canonical ones."""
     return _changes("compatible")
 
 
 def lower() -> dict[str, str]:
-    """Return the small letters of others."""
+    """Return the lower case of characters."""
     return _changes("lower")
 
 
 @cache
 def decompositions() -> dict[int, tuple[int, ...]]:
-    """Return what characters decompose into, whole; Hangul is computed."""
+    """Return the full decompositions of characters, except Hangul, which is computed."""
     numbers = iter(_content()["decompositions"])
     once = {code: (first, second) for code, first, second in zip(numbers, numbers, numbers, strict=True)}
 
@@ -112,14 +113,14 @@ def decompositions() -> dict[int, tuple[int, ...]]:
 
 @cache
 def compositions() -> dict[tuple[int, int], int]:
-    """Return what two characters compose to; Hangul is computed."""
+    """Return the compositions of two characters, except Hangul, which is computed."""
     numbers, excluded = iter(_content()["decompositions"]), set(_content()["not composed"])
     found = zip(numbers, numbers, numbers, strict=True)
     return {(first, second): code for code, first, second in found if second and code not in excluded}
 
 
 def changing() -> set[int]:
-    """Return the characters that NFC never has, and those that may be composed with one before them."""
+    """Return the characters that NFC never contains, and those that may be composed with an earlier one."""
     jamo = {*range(VOWEL, VOWEL + VOWELS), *range(TRAILING + 1, TRAILING + TRAILINGS)}
     return {*_content()["not composed"], *(second for _, second in compositions()), *jamo}
 

@@ -1,4 +1,4 @@
-"""The unigram model: of all ways to cut a text into pieces the one whose scores have the largest sum."""
+"""The unigram model: of all segmentations of a text into pieces, the one with the largest sum of scores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from math import inf
 def segment(
     text: bytes, pieces: Mapping[bytes, tuple[int, float]], longest: int, unknown: tuple[int, float], single: bool
 ) -> list[tuple[int, bytes]]:
-    """Return the tokens and their bytes. ``unknown``: the token and the score of a character without a piece.
+    """Return the tokens and their bytes. ``unknown`` is the token and the score of a character without a piece.
 
-    ``single``: sums are in float32, as SentencePiece has them.
+    With ``single`` sums are in float32, as in SentencePiece.
     """
     best: list[tuple[float, int, int] | None] = [(0.0, 0, 0), *[None] * len(text)]
     begin = 0
@@ -40,7 +40,7 @@ def segment(
 
 
 def second(piece: bytes, pieces: Mapping[bytes, tuple[int, float]], unknown: float) -> tuple[float, float]:
-    """Return the best score of a piece but its own, and how far from zero scores are at its places."""
+    """Return the best score of a piece's text by other pieces, and the largest size of scores at its places."""
     best = [0.0, *[-inf] * len(piece)]
     begin = 0
     while begin < len(piece):

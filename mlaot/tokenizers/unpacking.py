@@ -1,4 +1,4 @@
-"""A packed tokenizer as a ``Tokenizer`` again, by the standard library alone; modules in plain Python have this."""
+"""Unpack a tokenizer with only the standard library, for modules in plain Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tables(packed: bytes) -> Tables:
 
 
 def unpack(packed: bytes) -> Tokenizer:
-    """Return a tokenizer that gives every text the tokens of the packed one."""
+    """Return a tokenizer with the same tokens for every text as the packed one."""
     bits, count, _, changes, longest, unknown, score = struct.unpack_from(HEAD, packed, 16)
     found = tables(packed)
     flags, symbols = found["flags"], _texts(found["ends"], found["bytes"])
@@ -92,7 +92,7 @@ def _kind(bits: int) -> str:
 
 @dataclass(frozen=True)
 class _Steps:
-    """What rows of steps have the places of."""
+    """The parts that rows of steps refer to."""
 
     parts: bytes
 
@@ -118,7 +118,7 @@ class _Steps:
 
 
 def _sized(texts: bytes, at: int) -> bytes:
-    """Return a text behind its size."""
+    """Return a text that follows its size."""
     return texts[at + 4 : at + 4 + struct.unpack_from("<I", texts, at)[0]]
 
 
@@ -155,7 +155,7 @@ def _numbers(letter: str, table: bytes) -> tuple[int, ...]:
 
 
 def _texts(ends: bytes, texts: bytes) -> tuple[bytes, ...]:
-    """Return texts that lie one behind the other; ``ends`` begin with a zero."""
+    """Return consecutive texts; ``ends`` begin with a zero."""
     places = _numbers("I", ends)
     return tuple(texts[begin:end] for begin, end in pairwise(places))
 

@@ -1,7 +1,8 @@
-"""A vectorizer: the terms of a text, and how often each that has a place is there. What C must equal, and slow.
+"""A vectorizer, which counts the terms of a text that have a place.
 
-A term is a word, a character, or some of them in a row. Callers of a model see texts; what the model computes with are
-rows of numbers ``count << 32 | place``, with ascending places and ``PAD`` at the end.
+This slow implementation is the reference for C. A term is a word, a character, or a sequence of some. Callers of a
+model pass texts, and the model computes with rows of numbers ``count << 32 | place``, with ascending places and ``PAD``
+at the end.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ LIMIT = 0xFFFFFFFF
 
 @dataclass(frozen=True, eq=False)
 class Vectorizer:
-    """How terms are found. ``places``: of known terms; without any, a place of ``size`` is the hash of a term.
+    """The options of a vectorizer. ``places`` are those of known terms; without any, the hash of a term is its place.
 
-    ``signed``: of terms with places by hash, half are counted below zero. ``binary``: counts are 1. ``accents``: how
-    they are taken away, "unicode" or "ascii".
+    ``size`` is the number of places. With ``signed`` half of the terms with hashed places count negatively. With
+    ``binary`` counts are 1. ``accents`` is the way of removing accents, "unicode" or "ascii".
     """
 
     kind: str  # of terms: "word", "char", or "char_wb", characters within words
@@ -80,7 +81,7 @@ def rows(vectorizers: Sequence[Vectorizer], texts: Sequence[str]) -> list[list[i
 
 
 def murmur(data: bytes) -> int:
-    """Return the hash of bytes, of 32 bits and signed: MurmurHash3 (Appleby, 2011) from 0."""
+    """Return the hash of bytes, signed and of 32 bits: MurmurHash3 (Appleby, 2011) with the seed 0."""
     value = 0
     for i in range(0, len(data), 4):
         word = int.from_bytes(data[i : i + 4], "little") * 0xCC9E2D51 & LIMIT

@@ -1,8 +1,8 @@
-"""All that C needs to know of the vectorizers of an input, in one block of bytes that is read where it lies.
+"""The vectorizers of an input for C in one block of bytes, which C reads in place.
 
-A block begins with the number of vectorizers and where each begins, in words of 64 bits. A vectorizer begins with the
-numbers of ``NUMBERS``, then where each table of ``TABLES`` begins and how many bytes it has; all places count from the
-begin of the block and are multiples of 8. ``templates/runtime/vectorizer.c`` has the same lists.
+A block begins with the number of vectorizers and the start of each, in words of 64 bits. A vectorizer begins with the
+numbers of ``NUMBERS``, then the start and the size in bytes of each table of ``TABLES``. All places count from the
+beginning of the block, and are multiples of 8. ``templates/runtime/vectorizer.c`` has the same lists.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _pack(v: Vectorizer, place: int) -> bytes:
 
 
 def _strings(texts: dict[str, int], table: str, prefix: str) -> dict[str, bytes]:
-    """Return the tables by which strings are found, of which each has one of the places from 0 on."""
+    """Return the hash tables of strings, whose places are 0 and so on."""
     places = {text.encode(errors="surrogatepass"): place for text, place in texts.items()}
     ordered = sorted(places, key=places.__getitem__)
     ends = np.cumsum([0, *map(len, ordered)]).astype("<u4").tobytes()
@@ -71,7 +71,7 @@ def _strings(texts: dict[str, int], table: str, prefix: str) -> dict[str, bytes]
 
 
 def paged(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> tuple[bytes, bytes]:
-    """Return a number for each of all characters in pages, of which equal ones are there once: theirs, and these."""
+    """Return a number for each character in pages, with equal pages stored once: pages' numbers, and the pages."""
     pages = dict[bytes, int]()
     numbers = [pages.setdefault(values[i : i + PAGE].tobytes(), len(pages)) for i in range(0, len(values), PAGE)]
     return np.array(numbers, "<u2").tobytes(), b"".join(pages)
@@ -79,7 +79,7 @@ def paged(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> tuple[bytes, 
 
 @cache
 def _kinds() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return the bits of each character; whether case sees it is what a capital sigma becomes behind it."""
+    """Return the property bits of each character. Those of case decide the lower case of a capital sigma after it."""
     found = np.zeros(unicode.CODES, np.uint8)
     found[python_patterns.known("word")] |= WORD
     found[python_patterns.known("space")] |= SPACE
@@ -91,7 +91,7 @@ def _kinds() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 @cache
 def _changes(lower: bool, accents: str) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint32]], bytes]:
-    """Return what each character becomes, 0 where it stays, and the sequences that some become."""
+    """Return the replacement of each character, 0 if it does not change, and the sequences that replace some."""
     found, sequences = np.zeros(unicode.CODES, "<u4"), list[int]()
     for code in range(unicode.CODES):
         text = chr(code).lower() if lower else chr(code)

@@ -1,4 +1,4 @@
-"""WordPiece: of a word the longest piece that it begins with, and so on with what is left."""
+"""WordPiece: split the longest piece off the beginning of a word, and repeat for the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def pieces(word: bytes, begin: Mapping[bytes, int], continuing: Mapping[bytes, int], longest: int) -> list[int]:
-    """Return the tokens of a word, none where it has no pieces or more than ``longest`` characters."""
+    """Return the tokens of a word, or none if it has no pieces or more than ``longest`` characters."""
     found, place, known = list[int](), 0, begin
     if len(word.decode()) > longest:
         return []

@@ -1,8 +1,7 @@
-"""What a normalizer and cuts of single characters do to each of all characters: tables for a walk through a text.
+"""Tables of the effect of a normalizer and of cuts at single characters on each character.
 
-Most texts that WordPiece cuts are letters, which become others one by one, and what stands between words. C goes
-through them once by these tables; where what becomes of a character depends on others, it takes all steps between two
-gaps.
+Most texts for WordPiece are letters, which are replaced one by one, and characters between words. C walks such a text
+once by these tables. Where the result of a character depends on others, C applies all steps between two gaps.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Set = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass
 class _Characters:
-    """What each character has become: a code, ``DROPPED``, or ``MANY``, which are in ``parts``."""
+    """The results for all characters: a code, ``DROPPED``, or ``MANY``, which are in ``parts``."""
 
     codes: Codes
     parts: dict[int, tuple[int, ...]]
@@ -39,7 +38,7 @@ class _Characters:
     syllables: Set
 
     def change(self, of: Callable[[int], tuple[int, ...]], changed: Iterable[int]) -> None:
-        """Change all that have become one of ``changed``."""
+        """Change all results that are in ``changed``."""
         own, found = np.arange(len(self.codes)), {*changed}
         moved = np.flatnonzero((self.codes != own) & (self.codes >= 0)).tolist()
         for place in {*(i for i in found if self.codes[i] == i), *(i for i in moved if int(self.codes[i]) in found)}:
@@ -49,21 +48,21 @@ class _Characters:
                 self.put(place, tuple(new for code in parts for new in (of(code) if code in found else (code,))))
 
     def put(self, place: int, parts: tuple[int, ...]) -> None:
-        """Let a character become others."""
+        """Set the result of a character to several characters."""
         self.parts.pop(place, None)
         self.codes[place] = parts[0] if len(parts) == 1 else MANY if parts else DROPPED
         if len(parts) > 1:
             self.parts[place] = parts
 
     def mark_slow(self, found: Set) -> None:
-        """Note what has become one of a set as depending on others."""
+        """Mark results in a set as depending on other characters."""
         single = self.codes >= 0
         self.slow[single] |= found[self.codes[single]]
         for place, parts in self.parts.items():
             self.slow[place] |= any(found[code] for code in parts)
 
     def replace(self, step: Replace, found: Set) -> bool:
-        """Replace what has become one of a set; tell whether that was possible."""
+        """Replace results in a set; tell whether that was possible."""
         single = np.flatnonzero(self.codes >= 0)
         hit = single[found[self.codes[single]]]
         inside = [place for place, parts in self.parts.items() if any(found[code] for code in parts)]
@@ -80,7 +79,7 @@ class _Characters:
 
 
 def members(find: Automaton) -> Set | None:
-    """Return what a pattern finds, if that is single characters."""
+    """Return the characters that a pattern finds, if it finds only single characters."""
     begin, ends = find.table[find.width : 2 * find.width], set[int]()
     for entry in begin[:-1]:
         if entry % 2 or (entry and set(find.table[entry // 2 : entry // 2 + find.width]) != {1}):
@@ -97,7 +96,7 @@ def members(find: Automaton) -> Set | None:
 
 
 def word_tables(steps: Sequence[Any], cuts: Sequence[Any]) -> Mapping[str, bytes]:
-    """Return the tables of steps, and of cuts behind them; none where characters do not go one by one."""
+    """Return the tables of steps and of later cuts; none if characters are not independent."""
     size = unicode.CODES
     none = np.zeros((3, size), bool)
     c = _Characters(np.arange(size), {}, *none)
@@ -134,7 +133,7 @@ def word_tables(steps: Sequence[Any], cuts: Sequence[Any]) -> Mapping[str, bytes
 
 
 def _packed(c: _Characters, kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> Mapping[str, bytes]:
-    """Return the tables of what characters have become; ``kinds``: of what they are then."""
+    """Return the tables of results; ``kinds`` has the kinds of the resulting characters."""
     for place, parts in c.parts.items():
         c.slow[place] |= any(kinds[code] != WORD for code in parts) or len("".join(map(chr, parts)).encode()) > MOST
     single = c.codes >= 0

@@ -1,1 +1,1 @@
-"""Transforms of graphs that front ends and passes both use: gradients and batching."""
+"""Transforms of graphs for front ends and passes: gradients and batching."""

@@ -1,9 +1,9 @@
-"""Give a graph for one example a leading dimension, by each op's batching rule. Bit-exact.
+"""Add a leading dimension to a graph for one example, by each op's batching rule. Bit-exact.
 
     x : f32[784]                                  x : f32[batch,784]
     v1 = contract(w, x, spec=ab,b->a)      =>     v1 = contract(w, x, spec=ab,cb->ca)
 
-Shared inputs (parameters) stay as they are, and so does what depends on them alone.
+Shared inputs (parameters), and nodes that depend only on these, are not batched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = tuple[Node, bool]  # a node of the new graph, and whether it leads with 
 
 
 def batch(graph: Graph, dim: Dim, shared: Container[str], single: Container[str] = ()) -> Graph:
-    """Copy a graph so that inputs not in ``shared`` and outputs not in ``single`` lead with ``dim``."""
+    """Copy a graph so that inputs not in ``shared`` and outputs not in ``single`` have the first axis ``dim``."""
     new = Graph(graph.name)
     inputs: list[Value] = []
     for name, node in graph.inputs.items():
@@ -64,7 +64,7 @@ def batch_into(new: Graph, graph: Graph, inputs: Sequence[Value], dim: Dim) -> l
 
 
 def batch_node(node: Node, args: Sequence[Node], flags: Sequence[bool], dim: Dim) -> Node:
-    """Copy a node with a leading ``dim``, by its op's axes; ``args`` lead with it where ``flags`` say so."""
+    """Copy a node with a first axis ``dim``, by its op's axes; ``flags`` says which of ``args`` have this axis."""
     if node.op.axes is not None:
         axes = node.op.axes.of(node)
         lead = [(BATCH, *labels) if flag else labels for labels, flag in zip(axes.args, flags, strict=True)]

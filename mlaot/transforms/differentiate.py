@@ -5,8 +5,8 @@
                               v3 = broadcast(1.0)
                               v4 = mul(v3, step(v1))      the gradient of x
 
-Griewank and Walther, Evaluating Derivatives (2008), section 3.2. Only nodes between the wanted inputs and the loss get
-a cotangent; a wanted input that does not reach the loss gets zeros.
+Only nodes between the wanted inputs and the loss get a cotangent. The gradient of a wanted input on which the loss does
+not depend is zero. (Griewank and Walther, Evaluating Derivatives, 2008, section 3.2.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Cotangent = Node | tuple[Node | None, ...]  # a tuple for a node with several re
 
 
 def differentiate(loss: Node, wanted: Sequence[Node]) -> list[Node]:
-    """Derive the gradient of the scalar ``loss`` by each node of ``wanted``, in their order."""
+    """Derive the gradient of the scalar ``loss`` with respect to each node of ``wanted``, in order."""
     loss = loss.find()
     if loss.type.shape != ():
         raise MlaotError(f"a loss must be a scalar, got {loss.type}")
@@ -33,7 +33,7 @@ def differentiate(loss: Node, wanted: Sequence[Node]) -> list[Node]:
 
 
 def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequence[Node]) -> list[Node | None]:
-    """Derive the cotangents of ``wanted`` from those of ``outputs``; None where none arrives."""
+    """Derive the cotangents of ``wanted`` from those of ``outputs``; None for nodes without a cotangent."""
     order = topological(outputs)
     active = {w.find() for w in wanted}
     for node in order:
@@ -62,12 +62,12 @@ def pullback(outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequen
 
 
 def gradient_part(origin: str) -> str:
-    """Name the gradient of a part of a model, for the origin of its nodes."""
+    """Return the name of the gradient of a part of a model, which is the origin of its nodes."""
     return f"{origin}.{GRADIENT}" if origin and not origin.endswith(f".{GRADIENT}") else origin
 
 
 def _total(parts: Sequence[Any]) -> Any:
-    """Add cotangents up; of a node with several results item by item, None where none arrived."""
+    """Add up cotangents; for a node with several results item by item, with None for results without any."""
     if isinstance(parts[0], tuple):
         items = [[item for item in items_of_one if item is not None] for items_of_one in zip(*parts, strict=True)]
         return tuple(_total(items_of_one) if items_of_one else None for items_of_one in items)

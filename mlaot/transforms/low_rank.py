@@ -1,4 +1,4 @@
-"""Add products of two thin matrices to weights wherever these are read: W becomes W + scale left right. Reassociates.
+"""Add products of two thin matrices to weights wherever they are read: W becomes W + scale left right. Reassociates.
 
     v1 = input(name=w) : f32[8,4]             v1 = input(name=w) : f32[8,4]
     v2 = transpose(v1) : f32[4,8]             v2 = transpose(v1) : f32[4,8]
@@ -7,9 +7,9 @@
                                               v5 = contract(v4 * scale, left) : f32[b,8]
                                               v6 = add(v3, v5) : f32[b,8]
 
-No matrix of the weight's size is computed. So a weight must be read by products with what is no weight, or as a table
-of rows, through transposes, slices and casts to floats at most. (Hu et al., LoRA: Low-Rank Adaptation of Large Language
-Models, 2021, section 4.1.)
+No matrix of the weight's size is computed. So a weight must be a factor of products whose other factor is no weight, or
+a table of rows. There may only be transposes, slices and casts to floats in between. (Hu et al., LoRA: Low-Rank
+Adaptation of Large Language Models, 2021, section 4.1.)
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Factors = tuple[Node, Node]  # matrices [rows, rank] and [rank, columns]
 
 
 def uses_of(graph: Graph, weights: Container[str]) -> Iterator[tuple[str, Node | None, int | None]]:
-    """Yield what reads each of these weights, a matrix each: its name, the node, and the one axis that a product sums.
+    """Yield the uses of these weights, which are matrices: the name, the node, and the axis that a product sums.
 
-    The node is None where the weight is read so that nothing can be added to it.
+    The node is None for a use in which nothing can be added to the weight.
     """
     views = _views(graph, weights)
     roots = set(graph.roots())
@@ -53,7 +53,7 @@ def uses_of(graph: Graph, weights: Container[str]) -> Iterator[tuple[str, Node |
 
 
 def _views(graph: Graph, weights: Container[str]) -> dict[Node, tuple[str, tuple[int, ...]]]:
-    """Map the inputs of these names, and what only looks at them, to the name and the weight's axes in their order."""
+    """Map the inputs of these names, and views of them, to the name and the order of the weight's axes."""
     views: dict[Node, tuple[str, tuple[int, ...]]] = {}
     for node in graph.nodes():
         if node.op is st.input_ and node.attrs["name"] in weights:
@@ -70,7 +70,7 @@ def add_low_rank(
 ) -> tuple[Graph, dict[Node, Node]]:
     """Copy a graph, with ``scale`` times the product of its factors added to each of ``weights``.
 
-    Return the copy, and what became of each node that a root needs, or a node of ``also``. ``uses_of`` must know all
+    Return the copy, and the copy of each node that a root or a node of ``also`` depends on. ``uses_of`` must know all
     uses of the weights.
     """
     new = Graph(graph.name)
@@ -99,12 +99,12 @@ def add_low_rank(
 
 
 def _is_look(node: Node) -> bool:
-    """Tell whether a node gives numbers of its argument, in another order or dtype; whole ones are others."""
+    """Tell whether a node has the numbers of its argument, in another order or dtype; integers are other numbers."""
     return node.op in (st.transpose, st.slice_) or (node.op is ew.cast and node.type.dtype.kind == "f")
 
 
 def _look(node: Node, left: Node, right: Node) -> Factors:
-    """Return the factors of what a node sees of a matrix."""
+    """Return the factors of a node's view of a matrix."""
     if node.op is ew.cast:
         return ew.cast(left, **node.attrs), ew.cast(right, **node.attrs)
     if node.op is st.transpose:
@@ -121,7 +121,7 @@ def _look(node: Node, left: Node, right: Node) -> Factors:
 
 
 def _product(node: Node, i: int, x: Node, left: Node, right: Node, scale: float) -> Node:
-    """Compute what a product, or a table whose rows are looked up, gives of ``scale`` times a product of factors."""
+    """Compute a product, or a look-up of rows, with ``scale`` times a product of factors in place of the weight."""
     if node.op is gather:
         rows = gather(left, x, **node.attrs)
         labels = ascii_letters[: x.type.rank]

@@ -42,7 +42,7 @@ def sparse(x: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any) -> Any:
-    """Convert ``x`` to another dtype. For an integer dtype, numbers out of range become the nearest, and nan 0."""
+    """Convert ``x`` to another dtype; floating-point numbers saturate to an integer's range, and nan becomes 0."""
     kind = dtype_of(dtype)
     if is_traced(x):
         return Tensor(cast(as_node(x), kind))

@@ -5,9 +5,9 @@
     declare(y, inputs={"x": [x[0]]})    model.py:1: warning: a Value made here is neither input nor parameter ..
 
 A leaf that ``Value(..)`` made may be meant as a constant. There is a warning if its line also made an input with the
-same number, if a loss trains other values, or if it is 0 and not just the start of a sum. There is none if the leaf is
-made inside of an expression, as in ``Value(2.0) * x``. Values of the micrograd package do not know their lines, so
-there is no warning of these.
+same number, if a loss trains other values, or if it is 0 and not the start of a sum. There is none if the leaf is made
+inside of an expression, as in ``Value(2.0) * x``. Values of the micrograd package do not know their lines, so there is
+no warning of these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions of ONNX's operators, a module for each family; importing them fills the registry."""
+"""The functions of ONNX's operators, with a module for each family. Importing them fills the registry."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,7 +1,7 @@
-"""Attention of several kinds, and what models put around it: rotary embeddings, the state of a causal convolution.
+"""Attention of several kinds, and operators used with it: rotary embeddings, and causal convolutions with a state.
 
-float16 and bfloat16 are computed in float32 from the products on, and rounded once, at the end: the definitions round
-in between, which costs accuracy and time.
+float16 and bfloat16 are computed in float32 from the products on, and rounded once at the end. The definitions round in
+between, which costs accuracy and time.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def merge_heads(x: Any) -> Any:
 
 
 def _to_precision(use: Use, x: Any) -> Any:
-    """Return scores in the dtype of which a softmax is wanted."""
+    """Return scores in the dtype that the softmax is to have."""
     precision = use.attribute("softmax_precision")
     return x if precision is None else F.astype(x, numpy_dtype(precision))
 
@@ -87,7 +87,7 @@ def wide(x: Any) -> Any:
 
 
 def scores(q: Any, k: Any, scale: float | None) -> Any:
-    """Multiply queries and keys to [batch, heads, rows, columns]; heads of ``k`` may be shared by several of q."""
+    """Multiply queries by keys: [batch, heads, rows, columns]. Several heads of q may share a head of ``k``."""
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if is_narrow(q):  # the definition rounds its root
         scale = float(F.astype(np.array(math.sqrt(scale), np.float32), q.dtype)) ** 2
@@ -96,13 +96,13 @@ def scores(q: Any, k: Any, scale: float | None) -> Any:
 
 
 def attend(weights: Any, v: Any) -> Any:
-    """Return the values weighted and summed; heads of ``v`` may be shared."""
+    """Return the weighted sums of values. Several heads of the weights may share a head of ``v``."""
     sums = np.matmul(_fold(weights, v), F.astype(v, weights.dtype))
     return np.reshape(sums, (*weights.shape[:-1], v.shape[-1]))
 
 
 def _fold(x: Any, shared: Any) -> Any:
-    """Return rows of heads that share a key and value, below one another."""
+    """Stack the rows of heads that share a key and value."""
     batch, heads, rows, size = x.shape
     groups = shared.shape[1]
     if heads == groups:
@@ -113,7 +113,7 @@ def _fold(x: Any, shared: Any) -> Any:
 
 
 def _mask(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
-    """Return scores with -inf where a query may not attend, and with what the mask adds."""
+    """Return scores with -inf where a query may not attend, plus an additive mask."""
     rows, columns = x.shape[-2:]
     allowed: list[Any] = []
     added = None
@@ -145,7 +145,7 @@ def _mask(use: Use, x: Any, mask: Any, before: Any, lengths: Any) -> Any:
 
 
 def _lengthen(use: Use, mask: Any, columns: Any) -> Any:
-    """Return a mask with what it lacks of columns, where nobody may attend; opset 23 had no such masks."""
+    """Extend a mask by missing columns, to which no query may attend. Opset 23 had no such masks."""
     have = mask.shape[-1]
     if use.opset < 24 or have == columns:
         return mask
@@ -188,7 +188,7 @@ def rotary_embedding(
 
 
 def rotate(x: Any, cos: Any, sin: Any, is_interleaved: bool) -> Any:
-    """Turn the first elements of [batch, time, heads, size]: as many pairs as ``cos`` [batch, time, pairs] has."""
+    """Rotate the first elements of [batch, time, heads, size]: as many pairs as ``cos`` [batch, time, pairs] has."""
     turned = 2 * cos.shape[-1]
     c, s = np.expand_dims(wide(cos), 2), np.expand_dims(wide(sin), 2)
     part, rest = wide(x[..., :turned]), x[..., turned:]
@@ -206,7 +206,7 @@ def rotate(x: Any, cos: Any, sin: Any, is_interleaved: bool) -> Any:
 def linear_attention(
     use: Use, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None, *, kv_num_heads: int = 1
 ) -> Any:
-    """Return a state [batch, shared heads, key, value] that each step adds to, and reads."""
+    """Compute attention by a state [batch, shared heads, key, value], which each step updates and reads."""
     kind, state_kind = q.dtype, q.dtype if past is None else past.dtype
     batch, steps = q.shape[:2]
     heads, rule = use.attribute("q_num_heads"), use.attribute("update_rule", "gated_delta")
@@ -249,7 +249,7 @@ def linear_attention(
 
 @operator("CausalConvWithState")
 def causal_convolution(x: Any, weight: Any, bias: Any = None, past: Any = None, *, activation: str = "none") -> Any:
-    """Return each channel with a kernel of its own: a sum over the few places of the kernel."""
+    """Convolve each channel with its own kernel: a sum over the few places of the kernel."""
     batch, channels, _ = x.shape
     kernel = weight.shape[2]
     if not isinstance(kernel, int) or kernel > PLACES:

@@ -1,11 +1,12 @@
 """Import ONNX's If, Loop, Scan and SequenceMap, whose bodies are graphs among the attributes of the node.
 
-The importer calls the functions under ``@operator``. Where a condition is a constant of the file, If is decided while
-importing; else it becomes ``control.cond``. How a loop is compiled, ``_Loop.run`` says. Importing a body has effects on
-the importer: notes of refused nodes, checks of calls (``Use.require``), numbers of random draws. An attempt that fails
-must take them all back (``_Loop.attempt``), and one trace too many must not draw (``trace_body``).
+The importer calls the functions under ``@operator``. If a condition is a constant of the file, If is decided while
+importing; otherwise it becomes ``control.cond``. ``_Loop.run`` describes how a loop is compiled. Importing a body has
+side effects on the importer: records of nodes that cannot be imported, checks of calls (``Use.require``), and numbers
+of random draws. A failed attempt must undo them all (``_Loop.attempt``), and an additional trace must not draw
+(``trace_body``).
 
-To the user, ``Unsupported`` says what in a valid file cannot be compiled, other errors what is wrong with it.
+``Unsupported`` tells the user what in a valid file cannot be compiled. Other errors tell what is wrong with the file.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def if_(use: Use, condition: Any) -> Any:
 
 
 def _chosen(use: Use, a: Any, b: Any, value: Any) -> Any:
-    """Return what the branches' results are merged to: what is known if they are the same, texts by their places."""
+    """Merge the branches' results: a known value if they are the same, and texts by their indices."""
     if isinstance(a, list):
         return [_chosen(use, *values) for values in zip(a, b, value, strict=True)]
     if is_text(a) != is_text(b):
@@ -99,8 +100,8 @@ def _chosen(use: Use, a: Any, b: Any, value: Any) -> Any:
 def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) -> str:
     """Choose between branches whose results differ in rank; return an empty string if nothing tells which is meant.
 
-    It is the one whose ranks the file declares for the outputs of the node. If that does not tell, and the condition
-    depends on extents alone, it is ``then_branch``: exporters write "if the axis is 1 long, remove it".
+    It is the branch with the ranks that the file declares for the outputs of the node. If that does not decide, and the
+    condition depends only on extents, it is ``then_branch``, as exporters write "if the axis is 1 long, remove it".
     """
     wanted = [use.declared(i) for i in range(len(use.node.output))]
     fitting = [
@@ -117,7 +118,7 @@ def _branch_as_declared(use: Use, taken: Any, branches: dict[str, list[Any]]) ->
 
 
 def _rank(value: Any) -> int | None:
-    """Return how many axes an array has, None for what is no array."""
+    """Return the number of axes of an array, or None for any other value."""
     return len(value.shape) if hasattr(value, "shape") else None
 
 
@@ -133,7 +134,7 @@ def _kinds(values: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Tell whether two values are known and the same."""
+    """Tell whether two values are known and equal."""
     one, other = constant_value(a), constant_value(b)
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
@@ -159,9 +160,9 @@ def loop(use: Use, count: Any = None, condition: Any = None, *carried: Any) -> A
 
 
 def _declared_rounds(use: Use, n: int, limit: Any, condition: Any) -> tuple[Any, Any]:
-    """Return the limit and the condition of a loop, both constant if the file declares how much the loop stacks.
+    """Return the limit and the condition of a loop, which are constants if the file declares the length of a stack.
 
-    Calls in which they differ from that are refused. ``n``: how many outputs come before what is stacked.
+    Calls in which they differ fail. ``n`` is the number of outputs before the stacked ones.
     """
     shapes = [type_.shape for i in range(n, len(use.node.output)) if (type_ := use.declared(i)) is not None]
     rounds = next((shape[0] for shape in shapes if isinstance(shape[0], int)), None)
@@ -215,7 +216,7 @@ def _scan_along(
 ) -> tuple[Any, ...]:
     """Scan along the first axes of ``items``, those of direction 1 backwards.
 
-    ``length``: after so many rounds the states stay as they are, and zeros are stacked.
+    After ``length`` rounds the states no longer change, and zeros are stacked.
     """
     body, n, rounds = use.body("body"), len(states), items[0].shape[0]
 
@@ -245,7 +246,7 @@ def sequence_map(use: Use, first: Any, *operands: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Traits:
-    """What one trace of the body, of values that are not known, tells of it."""
+    """The properties of the body that one trace with unknown values shows."""
 
     types: list[Type]  # of the new carried values
     outs: list[Type]  # of what a round gives to be stacked
@@ -255,7 +256,7 @@ class _Traits:
 
 @dataclass
 class _Failure:
-    """Why an attempt came to nothing: an error, or nodes that were refused."""
+    """The reason of a failed attempt: an error, or nodes that cannot be imported."""
 
     error: Exception
     refused: dict[str, type[Unsupported]]
@@ -263,10 +264,10 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A Loop or Scan before it is decided how to compile it.
+    """A Loop or Scan, before the decision how to compile it.
 
-    ``items`` are scanned along their first axes. ``limit``: at most so many rounds, a number, an expression of dims
-    or a traced value; None if there is no limit. ``condition``: whether there is a first round.
+    ``items`` are scanned along their first axes. ``limit`` is the largest number of rounds: a number, an expression of
+    dims, a traced value, or None for no limit. ``condition`` says whether there is a first round.
     """
 
     use: Use
@@ -277,9 +278,9 @@ class _Loop:
     condition: Any
 
     def run(self) -> tuple[Any, ...]:
-        """Compile the loop; return the last carried values, then what was stacked.
+        """Compile the loop; return the last carried values, then the stacked ones.
 
-        The first of these ways that is possible is taken:
+        The first of these ways that is possible is used:
 
         1. Nothing, if it is known that there is no round (``skip``).
         2. Few rounds of a small body are unrolled.
@@ -321,7 +322,7 @@ class _Loop:
         raise failure.error
 
     def reason(self) -> str:
-        """Say why a loop whose number of rounds is not known cannot be compiled."""
+        """Return the reason why a loop with an unknown number of rounds cannot be compiled."""
         if len(self.use.node.output) > len(self.carried):
             return "how many rounds it takes is computed when the model runs, and so is the size of what it stacks"
         return (
@@ -330,7 +331,10 @@ class _Loop:
         )
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """Call ``function``; return its result. If it fails, take back its effects on the importer, and return why."""
+        """Call ``function`` and return its result.
+
+        If it fails, undo its effects on the importer, and return the reason.
+        """
         refused, conditions = self.use.importer.refused, self.use.importer.conditions
         before, draws, checks = dict(refused), needed().root.sites, len(conditions)
         counts, lengths = dict(self.use.importer.counts), dict(self.use.importer.lengths)
@@ -346,7 +350,7 @@ class _Loop:
             return _Failure(error, new)
 
     def trace_body(self) -> _Traits:
-        """Trace the body once, of values of which only the types are known, and throw the graph away."""
+        """Trace the body once with values of which only the types are known, and discard the graph."""
         n, endless = len(self.carried), False
         kept: list[bool] = []
 
@@ -369,13 +373,13 @@ class _Loop:
         return _Traits(list(types[:n]), list(types[n:]), kept, endless)
 
     def skip(self) -> tuple[Any, ...]:
-        """Return what a loop without any round gives: the carried values as they came, and empty stacks."""
+        """Return the results of a loop without rounds: the initial carried values, and empty stacks."""
         traits = self.trace_body() if len(self.use.node.output) > len(self.carried) else None
         empty = [F.zeros((0, *out.shape), dtype=out.dtype.numpy) for out in traits.outs] if traits else []
         return (*self.carried, *empty)
 
     def unroll(self, most: int, size: int) -> tuple[Any, ...]:
-        """Import the body once for each round, until its condition is false; ``most`` nodes, ``size`` a round."""
+        """Import the body for each round until its condition is false: at most ``most`` nodes, ``size`` per round."""
         values, stacks, i, on = list(self.carried), [], 0, True
         while on and (self.limit is None or i < self.limit):
             if (i + 1) * size > most:
@@ -395,7 +399,7 @@ class _Loop:
         return (*values, *stacked)
 
     def as_scan(self, traits: _Traits) -> tuple[Any, ...]:
-        """Compile a number of rounds that is known when the module is called."""
+        """Compile a loop whose number of rounds is known when the module is called."""
 
         def body(state: Any, item: Any) -> Any:
             _, new, outs = self.step(item[0], self.with_kept(traits, state), item[1:])
@@ -407,7 +411,7 @@ class _Loop:
         return (*self.with_kept(traits, last), *outs)
 
     def as_while(self, traits: _Traits) -> tuple[Any, ...]:
-        """Compile a loop that asks before each round."""
+        """Compile a loop that tests its condition before each round."""
         limit = self.limit
 
         def test(state: Any) -> Any:
@@ -424,11 +428,11 @@ class _Loop:
         return self.with_kept(traits, control.while_loop(test, body, start, bound=bound)[2])
 
     def changing(self, traits: _Traits, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return those of the carried values that the body does not hand on unchanged."""
+        """Return the carried values that the body changes."""
         return tuple(as_traced(lift(v)) for v, kept in zip(values, traits.kept, strict=True) if not kept)
 
     def with_kept(self, traits: _Traits, changing: Sequence[Any]) -> tuple[Any, ...]:
-        """Return all carried values: ``changing``, and the others as they came into the loop."""
+        """Return all carried values: ``changing``, and the unchanged initial ones."""
         new = iter(changing)
         return tuple(old if kept else next(new) for old, kept in zip(self.carried, traits.kept, strict=True))
 

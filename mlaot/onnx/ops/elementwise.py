@@ -115,12 +115,12 @@ def _broadcasting(function: Function) -> Function:
 
 
 def _with_extents(function: Function) -> Function:
-    """Compute with expressions of dims while importing, but where integers are computed, in the module."""
+    """Compute with expressions of dims while importing, or with traced integers in the module."""
     return lambda use, x, y: function(use, x, y) if is_constant(x, y) else function(use, lift(x), lift(y))
 
 
 def _align(use: Use, x: Any, y: Any) -> Any:
-    """Return the second operand, its axes where the attributes of opsets before 7 say that it is to be broadcast."""
+    """Return the second operand with the axes that the broadcasting attributes of opsets before 7 give it."""
     axis = use.attribute("axis")
     if use.opset >= 7 or not use.attribute("broadcast", 0) or axis is None:
         return y
@@ -141,7 +141,7 @@ def equal(use: Use, x: Any, y: Any) -> Any:
 
 
 def _equal_extents(x: Any, y: Any) -> Any:
-    """Compare expressions of dims, in the module where nothing can be said of them while importing."""
+    """Compare expressions of dims: while importing if that is decidable, and else in the module."""
     a, b = constant_value(x), constant_value(y)
     answers = [None] if a is None or b is None else [_same_extent(p, q) for p, q in np.broadcast(a, b)]
     if a is None or b is None or None in answers:
@@ -150,7 +150,7 @@ def _equal_extents(x: Any, y: Any) -> Any:
 
 
 def _same_extent(p: Any, q: Any) -> bool | None:
-    """Tell whether two extents are the same, if that is known: no extent is negative."""
+    """Tell whether two extents are equal, or return None if that is unknown. No extent is negative."""
     if p == q:
         return True
     for one, other in ((p, q), (q, p)):
@@ -264,7 +264,7 @@ def _has_strings(x: Any, to: int) -> bool:
 
 
 def _cast_strings(use: Use, x: Any, to: int) -> Any:
-    """Make numbers of strings, or strings of numbers."""
+    """Convert strings to numbers, or numbers to strings."""
     if is_text(x):
         return x if to == onnx.TensorProto.STRING else make(use, TextStep("number", (), dtype=dtype_of(to).name), x)
     x = decode(lift(x))
@@ -276,8 +276,8 @@ def _cast_strings(use: Use, x: Any, to: int) -> Any:
 def convert(x: Any, to: int, saturate: bool = True, round_mode: str = "up") -> Any:
     """Convert to another element type.
 
-    What a float becomes beyond the range of integers is left open by ONNX: short integers are the low bits, which is
-    what most runtimes give, and cheap.
+    ONNX does not define the conversion of a float beyond the range of integers. Here short integers keep the low bits,
+    as in most runtimes, which is cheap.
     """
     wanted = numpy_dtype(to)
     if is_symbolic(x):

@@ -65,7 +65,7 @@ def _update(x: Any, index: tuple[Any, ...], updates: Any, reduction: str) -> Any
 
 
 def _multiply(x: Any, index: tuple[Any, ...], factors: Any) -> Any:
-    """Multiply elements by factors, one after the other, since a place can be named again."""
+    """Multiply elements by factors one after another, since several factors may have the same place."""
     size = int(np.prod([int(extent) for extent in x.shape]))
     places = as_traced(np.arange(size).reshape(x.shape))[index]
 

@@ -40,7 +40,7 @@ def dynamic_quantize_lstm(use: Use, *inputs: Any) -> Any:
 
 @operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(x: Any, weights: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
-    """Return the product with quantized weights of ``x``, which is quantized to 8 bits by its own range."""
+    """Multiply ``x`` by quantized weights. ``x`` is quantized to 8 bits by its own range."""
     low, high = np.minimum(np.min(x), np.float32(0)), np.maximum(np.max(x), np.float32(0))
     own = (high - low) / np.float32(255)
     own = np.where(np.equal(own, 0), np.float32(1), own)
@@ -92,7 +92,7 @@ def _requantize(x: Any, scale: Any, zero: Any) -> Any:
 
 
 def _numbers(operands: Any) -> list[Any]:
-    """Return what quantized arrays stand for, each of which comes with its scale and its zero point."""
+    """Dequantize arrays, each of which comes with its scale and its zero point."""
     triples = zip(operands[::3], operands[1::3], operands[2::3], strict=True)
     return [
         (F.astype(x, np.float32) if zero is None else F.astype(x, np.float32) - F.astype(zero, np.float32)) * scale
@@ -101,7 +101,7 @@ def _numbers(operands: Any) -> list[Any]:
 
 
 def _of_numbers(function: Function) -> Function:
-    """Make the operator of quantized arrays from the function of the numbers that they stand for."""
+    """Return the operator of quantized arrays, given the function of dequantized numbers."""
 
     def run(use: Use, *inputs: Any) -> Any:
         inputs = (*inputs, *[None] * (-(len(inputs) - 2) % 3))  # zero points at the end may be left out
@@ -121,7 +121,7 @@ def _mean_pool(use: Use, x: Any, *, channels_last: bool = False) -> Any:
 
 
 def _quantized_softmax(use: Use, x: Any, *, axis: int = -1) -> Any:
-    """As of the opset that the node names: before 13, of all axes from one on."""
+    """Compute a softmax by the opset that the node names: before 13 over all axes from one on."""
     return F.softmax(x, axis if use.attribute("opset", 13) >= 13 else tuple(range(axis % x.ndim, x.ndim)))
 
 
@@ -206,7 +206,7 @@ def fused_matmul(
 
 
 def _turned(x: Any, is_transposed: bool, is_batch_behind: bool) -> Any:
-    """Return matrices whose rows may be the first axis of all, in front of the batch, and then be the columns."""
+    """Return matrices. Their rows may come as the first axis, before the batch, or as the columns."""
     if x.ndim < 2:
         return x
     x = np.moveaxis(x, 0, -2) if is_batch_behind else x
@@ -251,7 +251,7 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def _activate(x: Any, name: str, values: Any) -> Any:
-    """Compute the activation that an operator names, with its numbers."""
+    """Compute the activation that an operator names, with its parameters."""
     if name not in ACTIVATIONS:
         raise MlaotError(f"there is no activation {name!r}; there are {', '.join(filter(None, ACTIVATIONS))}")
     return ACTIVATIONS[name](x, *values)

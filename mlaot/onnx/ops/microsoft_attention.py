@@ -1,7 +1,7 @@
 """Attention of onnxruntime's own domain, which its optimizer and its builders of language models write.
 
-Axes are [batch, heads, time, size]. What a mask hides gets a number added, ``mask_filter_value``, as in onnxruntime: a
-query that may attend to nothing attends to everything.
+Axes are [batch, heads, time, size]. As in onnxruntime, ``mask_filter_value`` is added to masked scores, so that a query
+that may attend to no key attends to all of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def quantized_attention(
 
 
 def _self_attention(use: Use, rows: Any, mask: Any, past: Any, added: Any) -> Any:
-    """Attend among rows of queries, keys and values beside one another."""
+    """Compute self-attention of rows with queries, keys and values side by side."""
     _refuse(use, "past_present_share_buffer", "do_rotary")
     sizes = use.attribute("qkv_hidden_sizes") or [rows.shape[2] // 3] * 3
     q, k, v = (split_heads(part, _heads(use)) for part in _parts(rows, sizes, 2))
@@ -67,7 +67,7 @@ def _self_attention(use: Use, rows: Any, mask: Any, past: Any, added: Any) -> An
 
 
 def _refuse(use: Use, *names: str) -> None:
-    """Refuse attributes that say what cannot be compiled."""
+    """Raise an error for attributes that cannot be compiled."""
     wrong = [name for name in names if use.attribute(name, 0)]
     if wrong:
         raise Unsupported(f"it has the attribute {wrong[0]}; export the model without it")
@@ -81,7 +81,7 @@ def _heads(use: Use, name: str = "num_heads") -> int:
 
 
 def _parts(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
-    """Cut an array of rows into parts of some sizes along an axis."""
+    """Split an array of rows into parts of given sizes along an axis."""
     ends = list(accumulate(sizes))
     if x.shape[axis] != ends[-1]:
         raise MlaotError(f"{x.shape[axis]} columns are not parts of {list(sizes)}")
@@ -90,7 +90,7 @@ def _parts(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
 
 
 def _behind(past: Any, new: Any) -> Any:
-    """Return what was there before, and the new behind it, along the axis of time."""
+    """Append new values to earlier ones along the axis of time."""
     return np.concatenate([past, new], axis=2)
 
 
@@ -111,7 +111,7 @@ def _attention(use: Use, q: Any, k: Any, v: Any, mask: Any, added: Any) -> tuple
 
 
 def _allowed(use: Use, mask: Any, batch: Any, columns: Any) -> Any:
-    """Return where one may attend to, of a mask: numbers for each key, or where keys end, and where they begin."""
+    """Return a mask of the allowed keys from a mask of numbers, or from the ends and starts of keys."""
     if mask.ndim == 1:
         place = F.arange(columns)
         if mask.shape[0] == 2 * batch:
@@ -167,7 +167,7 @@ def _flat(x: Any) -> Any:
 def rotary_embedding_at(
     use: Use, x: Any, positions: Any, cos: Any, sin: Any, *, num_heads: int = 0, interleaved: bool = False
 ) -> Any:
-    """Turn by rows of the caches, those of ``positions``, or those behind one position."""
+    """Rotate by rows of the caches: those of ``positions``, or those after one position."""
     if positions.ndim == 1:
         positions = np.reshape(positions, (1, 1)) + F.arange(x.shape[-2] if x.ndim == 4 else x.shape[1])
     heads = num_heads or x.shape[2] // (2 * cos.shape[1])
@@ -178,7 +178,7 @@ def rotary_embedding_at(
 def rotary_embedding_of_three(
     use: Use, x: Any, positions: Any, cos: Any, sin: Any, *, num_heads: int = 0, interleaved: bool = False
 ) -> Any:
-    """Turn by rows of the caches whose columns are those of three positions: in time, in height and in width."""
+    """Rotate by rows of the caches, whose columns belong to three positions: in time, in height and in width."""
     sections = use.attribute("mrope_section", [])
     pairs = cos.shape[1]
     if len(sections) != 3 or sum(sections) != pairs:
@@ -190,7 +190,7 @@ def rotary_embedding_of_three(
             which[i : 3 * sections[i] : 3] = i
 
     def rows(cache: Any) -> Any:
-        """Return [batch, time, pairs] of a cache, each column at the position that it goes by."""
+        """Return [batch, time, pairs] of a cache, with each column at its position."""
         found = np.take(cache, positions, axis=0)
         return np.where(which == 0, found[0], np.where(which == 1, found[1], found[2]))
 
@@ -220,7 +220,10 @@ def group_query_attention(
     sink: Any = None,
     *others: Any,
 ) -> Any:
-    """Return ``lengths``: of each text with the new tokens, less 1; ``total``: the longest one with them."""
+    """Compute attention with a cache of shared heads.
+
+    ``lengths`` are the lengths of texts with the new tokens, minus 1, and ``total`` is the longest length.
+    """
     _refuse(use, *REFUSED)
     if any(value is not None for value in others):
         raise Unsupported("its keys and values are quantized or normalized, or its queries padded; export it without")
@@ -251,7 +254,7 @@ def _by_heads(x: Any, heads: int) -> Any:
 
 
 def _columns(use: Use, past: Any, rows: Any, total: Any) -> tuple[Any, Any]:
-    """Return how many keys are looked at, and for how many there is room: as the file says, or one behind the other."""
+    """Return the number of keys that are read, and the room for keys: as the file declares, or both in sequence."""
     before, known, made = 0 if past is None else past.shape[2], extents(total), use.declared(1)
     longest = None if known is None else known.reshape(-1)[0]
     if longest is not None and is_fixed(int(longest) if isinstance(longest, np.integer) else longest, before):
@@ -269,7 +272,7 @@ def _columns(use: Use, past: Any, rows: Any, total: Any) -> tuple[Any, Any]:
 
 
 def _placed(past: Any, new: Any, starts: Any, capacity: Any) -> Any:
-    """Return new keys or values behind those of each text that there are, and zeros behind both."""
+    """Place new keys or values after the earlier ones of each text, and zeros after both."""
     batch, groups, rows, size = new.shape
     at = F.arange(capacity) - starts  # [batch, capacity]
     place = np.broadcast_to(
@@ -293,7 +296,7 @@ def _capped(x: Any, most: float) -> Any:
 
 
 def _window(use: Use, starts: Any, ends: Any, rows: Any, columns: Any) -> Any:
-    """Return where a query may attend to: [batch, 1, rows, columns]."""
+    """Return a mask of the keys that a query may attend to: [batch, 1, rows, columns]."""
     column = F.arange(columns)
     starts, ends = np.expand_dims(starts, -1), np.expand_dims(ends, -1)
     if not use.attribute("causal", 1):
@@ -304,7 +307,7 @@ def _window(use: Use, starts: Any, ends: Any, rows: Any, columns: Any) -> Any:
 
 
 def _softmax(x: Any, sink: Any, is_smooth: bool) -> Any:
-    """Compute the softmax of the last axis; a sink is one more score of each head, of which nothing is looked at."""
+    """Compute the softmax of the last axis. A sink is a further score of each head, without a value."""
     if sink is None and not is_smooth:
         return F.softmax(x)
     more = np.reshape(sink, (-1, 1, 1)) if sink is not None else np.float32(0)

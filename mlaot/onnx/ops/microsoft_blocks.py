@@ -64,7 +64,7 @@ def _bits(use: Use) -> int:
 def matmul_n_bits(
     use: Use, x: Any, packed: Any, scales: Any, zeros: Any = None, order: Any = None, bias: Any = None
 ) -> Any:
-    """Return the product with a matrix of ``packed`` [columns, blocks, bytes]; one that is left out is of zeros."""
+    """Multiply by a matrix with codes ``packed`` [columns, blocks, bytes]."""
     rows, columns, size, bits = _size(use, "K"), _size(use, "N"), _size(use, "block_size"), _bits(use)
     if use.attribute("weight_prepacked", 0):
         raise Unsupported("its weight is packed for one device; quantize without prepacking it")
@@ -95,8 +95,8 @@ def matmul_n_bits(
 def _in_groups(x: Any, codes: Array, factors: Array, offsets: Array, bits: int, kept: int) -> Any:
     """Return the product with codes [columns, rows] that stay integers of ``kept`` bits.
 
-    Where these have no room for codes less their zero point, what is missing is a product of the blocks' sums of
-    ``x``. A row that is not finite gives nan: its largest number is what the others are rounded by.
+    If these have no room for codes minus their zero point, the difference is added as a product with the blocks' sums
+    of ``x``. A row that is not finite gives nan, as its largest number scales the others.
     """
     columns, blocks = factors.shape
     size = codes.shape[1] // blocks
@@ -124,7 +124,7 @@ def _of_blocks(values: Any, shape: tuple[int, int], what: str) -> Array:
 
 
 def _zero_points(zeros: Any, shape: tuple[int, int], bits: int) -> Array:
-    """Return the code of 0 in each block: the middle one, unless the file says, packed as weights are or as numbers."""
+    """Return the code of 0 in each block: the middle code, or that in the file, packed like weights or as numbers."""
     if zeros is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)
     array = require_constant(zeros, "the zero points")
@@ -166,7 +166,7 @@ def gather_block_quantized(
     quantize_axis: int = 1,
     block_size: int = 128,
 ) -> Any:
-    """Rows of a table of few bits: its codes are looked up, then made numbers."""
+    """Look up the codes of rows of a table of few bits, and convert them to numbers."""
     axis, along = gather_axis % data.ndim, quantize_axis % data.ndim
     codes, bits = codes_of(data), _bits(use)
     is_packed = str(data.dtype) == "uint8"
@@ -183,7 +183,7 @@ def gather_block_quantized(
         return np.take(table, in_range(indices, data.shape[axis], wraps=True), axis=axis)
 
     def spread(x: Any) -> Any:
-        """Repeat what there is for each block."""
+        """Repeat the value of each block."""
         at = along if along < axis else along + indices.ndim - 1
         return np.repeat(x, block_size, axis=at)[(*[slice(None)] * at, slice(0, size))]
 

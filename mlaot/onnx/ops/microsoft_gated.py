@@ -20,7 +20,7 @@ GATES = {"silu": F.silu, "swish": F.silu, "sigmoid": F.sigmoid}
 
 @operator("GatedRMSNorm", domain=MICROSOFT)
 def gated_rms_norm(x: Any, scale: Any, gate: Any, *, activation: str = "silu", epsilon: float = 1e-5) -> Any:
-    """Return the norm of parts of the last axis that are as long as the scale, times the gate."""
+    """Normalize parts of the last axis that are as long as the scale, and multiply by the gate."""
     if activation not in GATES:
         raise MlaotError(f"there is no activation {activation!r}; there are {', '.join(GATES)}")
     return F.astype(
@@ -29,7 +29,7 @@ def gated_rms_norm(x: Any, scale: Any, gate: Any, *, activation: str = "silu", e
 
 
 def _of_parts(x: Any, scale: Any, count: int, epsilon: float) -> Any:
-    """Norm each of the parts of the last axis."""
+    """Normalize each of the parts of the last axis."""
     if count < 1 or x.shape[-1] % count:
         raise MlaotError(f"{x.shape[-1]} numbers are not {count} equal parts")
     parts = np.reshape(wide(x), (*x.shape[:-1], count, x.shape[-1] // count))
@@ -55,7 +55,7 @@ def _gated_add(x: Any, y: Any, gate: Any, weight: Any = None) -> Any:
 
 
 def _decay(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
-    """Return how much of a state is kept, as a logarithm, and how much is learnt."""
+    """Return the decay of a state, as a logarithm, and the rate of its update."""
     return F.astype(scale * F.softplus(wide(a) + bias), a.dtype), None if b is None else F.sigmoid(b)
 
 
@@ -63,7 +63,7 @@ operators({"GatedAdd": _gated_add, "LinearAttentionGate": _decay}, domain=MICROS
 
 
 def _only(use: Use, **defaults: Any) -> None:
-    """Refuse attributes that say more than onnxruntime's first version of an operator."""
+    """Raise an error for attributes beyond onnxruntime's first version of an operator."""
     for name, value in defaults.items():
         if use.attribute(name, value) != value:
             raise Unsupported(f"its attribute {name} is {use.attribute(name)}; {value} can be compiled")
@@ -99,7 +99,10 @@ def mixture_of_experts(
     normalize_routing_weights: bool = False,
     activation_type: str = "relu",
 ) -> Any:
-    """Return the ``k`` likeliest experts of each row, weighted; all of them are computed, and others count 0."""
+    """Return the weighted sum of the ``k`` likeliest experts of each row.
+
+    All experts are computed; others have weight 0.
+    """
     _only(use, use_sparse_mixer=0, swiglu_limit_after_activation=0)
     rows = np.reshape(x, (1, router.shape[0], x.shape[-1]))
     share, which = F.top_k(F.softmax(router), k)

@@ -1,4 +1,4 @@
-"""Layers of onnxruntime's own domain: what its optimizer makes one operator of, and its forms of ONNX's operators."""
+"""Layers of onnxruntime's own domain: operators that its optimizer fuses, and its variants of ONNX's operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def simplified_layer_normalization(x: Any, scale: Any, *, axis: int = -1, epsilo
 
 
 def by_root(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any]:
-    """Return ``x`` by the root of the mean of its squares, and the reciprocal of that root."""
+    """Return ``x`` divided by its root mean square, and the reciprocal of the root mean square."""
     inverse = 1.0 / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + epsilon)
     return x * inverse, inverse
 
@@ -162,7 +162,7 @@ def swiglu(
 
 
 def _complex_product(a: Any, b: Any, sign: int = 1) -> Any:
-    """Multiply complex numbers whose parts are a last axis of 2; ``sign`` -1: by conjugates."""
+    """Multiply complex numbers whose parts are a last axis of 2; with ``sign`` -1, by conjugates."""
     (ar, ai), (br, bi) = ((x[..., 0], x[..., 1]) for x in (a, b))
     return np.stack([ar * br - sign * ai * bi, ai * br + sign * ar * bi], axis=-1)
 
@@ -187,7 +187,7 @@ operators(
 
 
 def _channels_last(function: Function, count: int = 1) -> Function:
-    """Make an operator of images whose channels lie last; so do those of the first ``count`` inputs' last ones."""
+    """Return an operator of images with the channels last, which applies to the first ``count`` inputs."""
 
     def run(use: Use, x: Any, w: Any = None, bias: Any = None, other: Any = None) -> Any:
         front = [None if image is None else np.moveaxis(image, -1, 1) for image in (x, other)]

@@ -1,7 +1,7 @@
 """The operators of classical machine learning: features, labels, linear models and support vector machines.
 
-Labels that are strings are traced as their indices (``Strings``). What the operators leave open of scores and labels of
-two classes is as ONNX Runtime has it.
+Labels that are strings are traced as their indices (``Strings``). Where the operators do not define scores and labels
+of two classes, these are as in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ FEW = 64  # keys that are compared with one by one, all at once
 
 
 def as_real(x: Any) -> Any:
-    """Return ``x`` in the dtype that it is computed in: doubles stay, all else becomes float32."""
+    """Return ``x`` in the dtype of computation: doubles are kept, and all else becomes float32."""
     return x if str(x.dtype) in DOUBLE else F.astype(x, np.float32)
 
 
 def as_float32(x: Any) -> Any:
-    """Return ``x`` as float32, which most results are."""
+    """Return ``x`` as float32, the dtype of most results."""
     return F.astype(x, np.float32)
 
 
 def as_result(use: Use, x: Any) -> Any:
-    """Return ``x`` as float32, as ONNX has it, unless doubles are wanted throughout."""
+    """Return ``x`` as float32, as ONNX defines, unless the importer keeps doubles."""
     return x if use.importer.wide and str(x.dtype) in DOUBLE else as_float32(x)
 
 
 def like(values: Any, x: Any) -> Array:
-    """Return numbers of an attribute in the dtype of ``x``."""
+    """Return an attribute's numbers in the dtype of ``x``."""
     return np.asarray(values, np.float64 if str(x.dtype) in DOUBLE else np.float32)
 
 
 def take(x: Any, index: Any, axis: int = 0) -> Any:
-    """Return elements of an array by indices of which either may be known."""
+    """Return elements of an array by indices; either may be known or traced."""
     return traced_take(x, index, axis) if any_traced(x, index) else np.take(x, index, axis)
 
 
 def as_rows(x: Any) -> Any:
-    """Make one row of a vector of features."""
+    """Reshape a vector of features to one row."""
     return np.reshape(x, (1, -1)) if x.ndim == 1 else x
 
 
@@ -67,7 +67,7 @@ def weight(use: Use, name: str, values: Any) -> Any:
 
 
 def class_labels(use: Use) -> list[Any]:
-    """Return the labels of a classifier; integers or texts."""
+    """Return the labels of a classifier, integers or texts."""
     texts = use.attribute("classlabels_strings")
     if texts:
         return list(texts)
@@ -89,7 +89,7 @@ def scores_of_two(score: Any, kind: str) -> Any:
 
 
 def classify(use: Use, labels: Sequence[Any], index: Any, scores: Any, kind: str) -> tuple[Any, Any]:
-    """Return what a classifier gives: the labels that ``index`` names, and scores, transformed."""
+    """Return the results of a classifier: the labels at ``index``, and the transformed scores."""
     return pick_labels(labels, index), as_result(use, transform(scores, kind))
 
 
@@ -145,7 +145,7 @@ NORMS: dict[str, Callable[[Any], Any]] = {
 def normalizer(use: Use, x: Any, *, norm: str = "MAX") -> Any:
     """Return ``MAX`` takes magnitudes.
 
-    Rows of very large or small numbers are scaled by a power of two first: exactly.
+    Rows of huge or tiny numbers are first scaled by a power of two, which is exact.
     """
     x = as_real(x)
     far, power = (1e100, 2.0**700) if str(x.dtype) in DOUBLE else (1e12, 2.0**100)
@@ -176,7 +176,7 @@ def binarizer(x: Any, *, threshold: float = 0.0) -> Any:
 
 @operator("ArrayFeatureExtractor", domain=ML, labels=True)
 def array_feature_extractor(x: Any, index: Any) -> Any:
-    """Columns of the last axis; of texts that are known, by indices that may be traced."""
+    """Select columns of the last axis, also of known texts by traced indices."""
     at = np.ravel(index) if constant_value(index) is None else constant_value(index).ravel()  # type: ignore[union-attr]
     if isinstance(x, Strings):
         source = x.source and replace(x.source, at=_columns(positions(x.source, x.shape), at))
@@ -238,7 +238,7 @@ def cast_map(use: Use, x: Any, *, cast_to: str = "TO_FLOAT", map_form: str = "DE
 
 
 def _row(index: Any, values: Any, size: int) -> Any:
-    """Return a row of numbers at their places; those whose place is none are left out."""
+    """Return a row of numbers at their places, without those that have no place."""
     at = np.equal(np.expand_dims(index, 1), np.arange(size))
     zero = F.astype(np.zeros((1, 1)), values.dtype)
     return F.astype(np.sum(np.where(at, np.expand_dims(values, 1), zero), axis=0, keepdims=True), values.dtype)
@@ -246,7 +246,10 @@ def _row(index: Any, values: Any, size: int) -> Any:
 
 @operator("OneHotEncoder", domain=ML, labels=True)
 def one_hot_encoder(x: Any, *, cats_int64s: Any = None, cats_strings: Any = None) -> Any:
-    """Return a category that is not known gives zeros, also with ``zeros=0``, where a runtime would raise."""
+    """Encode categories as one-hot rows.
+
+    An unknown category gives zeros, even with ``zeros=0``, for which runtimes fail.
+    """
     if is_text(x):
         texts = list(cats_strings or [])
         places = look_up(x, {text: i for i, text in enumerate(texts)}, len(texts))
@@ -289,7 +292,7 @@ def label_encoder(use: Use, x: Any, *, default_tensor: Any = None) -> Any:
 
 
 def _column(use: Use, which: str) -> Array:
-    """Return the keys or the values, of whichever type."""
+    """Return the keys or the values of the type that the node has."""
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", np.str_)):
         values = use.attribute(f"{which}_{kind}")
         if values:
@@ -298,7 +301,7 @@ def _column(use: Use, which: str) -> Array:
 
 
 def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
-    """Look up the values of the keys that ``x`` holds; of keys that are equal the last counts."""
+    """Look up the values of the keys in ``x``. Of equal keys the last one counts."""
     place = {("nan" if key != key else key): i for i, key in enumerate(np.asarray(keys).tolist())}
     table = np.concatenate([values, np.reshape(default, (1,))])
     if isinstance(x, MadeStrings) and (numbers := integers_of(x)) is not None:
@@ -319,7 +322,7 @@ def _look_up(x: Any, keys: Any, values: Array, default: Any) -> Any:
 
 
 def _places_of(x: Any, place: dict[Any, int], other: int) -> Any:
-    """Return the place of each element among numbers, ``other`` where it is none of them."""
+    """Return the index of each element in numbers, or ``other`` if it is none of them."""
     numbers = sorted((key, i) for key, i in place.items() if key != "nan")
     places = np.array([i for _, i in numbers] + [other], np.int64)
     keys = np.array([key for key, _ in numbers], np.dtype(x.dtype) if str(x.dtype).startswith("f") else np.int64)
@@ -373,7 +376,7 @@ def linear_classifier(
 
 
 def _machine(use: Use, x: Any, coefficients: Array, supports: int) -> Any:
-    """Return the kernels of each row and each of the support vectors, or a row as it is, times rows of coefficients."""
+    """Multiply the kernels of each row and each support vector, or the row itself, by rows of coefficients."""
     kind = use.attribute("kernel_type", "LINEAR")
     if supports:
         table = np.asarray(use.attribute("support_vectors"), np.float32).reshape(supports, -1)
@@ -413,7 +416,10 @@ def svm_regressor(
 def svm_classifier(
     use: Use, x: Any, *, coefficients: Any = (), vectors_per_class: Any = None, post_transform: str = "NONE"
 ) -> Any:
-    """Return one against one by votes, with probabilities where the file has Platt's coefficients; or linear scores."""
+    """Classify by linear scores, or one against one by votes, with probabilities if the file has coefficients.
+
+    The coefficients of probabilities are Platt's.
+    """
     x, labels, rho = as_rows(as_real(x)), class_labels(use), use.attribute("rho") or [0.0]
     if not vectors_per_class:
         matrix = _matrix(coefficients, max(len(labels), 1))
@@ -452,7 +458,10 @@ def votes(scores: Any, classes: int) -> Any:
 
 
 def couple(pairwise: Any, classes: int) -> Any:
-    """Compute probabilities of classes from those of pairs: the second method of Wu, Lin and Weng 2004, as LIBSVM."""
+    """Compute probabilities of classes from those of pairs, by the second method of Wu, Lin and Weng (2004).
+
+    LIBSVM uses the same method.
+    """
     first, second = np.triu_indices(classes, 1)
     place = np.zeros((classes, classes), np.int64)
     place[first, second], place[second, first] = np.arange(len(first)), len(first) + np.arange(len(first))

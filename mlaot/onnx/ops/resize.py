@@ -37,7 +37,7 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 @dataclass(frozen=True)
 class Axis:
-    """How an axis is resampled: ``scale`` times as long, which ``size`` is the whole part of.
+    """The resampling of an axis: ``size`` is its length times ``scale``, rounded down.
 
     The scale and the ends of the region may be computed when the model runs.
     """
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing happens to it."""
+        """Whether the axis is unchanged."""
         if is_traced(self.scale) or is_traced(self.start):
             return False
         return bool(self.length == self.size and math.isclose(self.scale, 1.0) and (self.start, self.end) == (0.0, 1.0))
@@ -86,7 +86,7 @@ def resize(
 
 
 def _order(axes: Iterable[tuple[int, Axis]]) -> list[tuple[int, Axis]]:
-    """Order axes so that it takes least work: those that shrink first, whole rows before places in them."""
+    """Order axes for the least work: axes that shrink first, and whole rows before places in them."""
 
     def order(pair: tuple[int, Axis]) -> tuple[float, int]:
         axis, how = pair
@@ -205,7 +205,7 @@ def _by_sizes(
 def _by_computed_sizes(
     use: Use, lengths: list[Any], sizes: Any, targets: list[Any], cut: list[tuple[Any, Any]], policy: str
 ) -> list[Axis]:
-    """Keep the aspect ratio for sizes that are computed, of which ``targets`` come."""
+    """Resize to computed sizes ``targets``, with the aspect ratio kept."""
     if not is_fixed(*lengths, *targets):
         raise Unsupported(f"{policy} with an open dimension; pin it in [..dims]")
     ratios = F.astype(sizes, np.float64) / np.array(lengths, np.float64)
@@ -274,7 +274,7 @@ def _resample(use: Use, x: Any, axis: int, how: Axis, transform: str, nearest: s
 
 
 def _is_repeated(how: Axis, mode: str, transform: str, nearest: str) -> bool:
-    """Tell whether each element of an open dimension comes several times."""
+    """Tell whether each element of an open dimension is repeated."""
     if mode != "nearest" or not isinstance(how.length, Expr) or is_traced(how.scale) or how.scale != int(how.scale):
         return False
     half = transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and nearest.startswith("round")
@@ -319,7 +319,10 @@ def _nearest(source: Any, last: Any, mode: str) -> Any:
 
 
 def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[Any, Any]:
-    """Return places in the input and weights, a row a tap; ``sharp`` below 1 widens the filter to ``reach``."""
+    """Return places in the input and weights, with a row for each tap.
+
+    ``sharp`` below 1 widens the filter to ``reach``.
+    """
     base = np.ceil(source) - 1  # so that a whole number lies at the end of its interval
     first = math.floor(-reach) + 1
     places = base + np.arange(first, 2 - first, dtype=np.float64).reshape(-1, 1)
@@ -332,12 +335,12 @@ def _taps(source: Any, kind: int, reach: float, sharp: Any, a: float) -> tuple[A
 
 
 def cubic_near(d: Any, a: float) -> Any:
-    """Return the weight in a cubic convolution (Keys 1981) of an element that is at most 1 from the place."""
+    """Return the weight in a cubic convolution (Keys, 1981) of an element at a distance of at most 1."""
     return ((a + 2) * d - (a + 3)) * d * d + 1
 
 
 def cubic_far(d: Any, a: float) -> Any:
-    """Return the weight of one that is between 1 and 2 from it."""
+    """Return the weight in a cubic convolution of an element at a distance between 1 and 2."""
     return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 

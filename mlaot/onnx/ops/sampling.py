@@ -56,7 +56,7 @@ def _flat_place(places: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _reflect(x: Any, low: float, high: float) -> Any:
-    """Return places outside of [low, high], mirrored at its ends as often as it takes."""
+    """Reflect places outside of [low, high] at its ends, as often as necessary."""
     if high <= low:
         return np.clip(x, low, low)
     along = np.remainder(np.abs(x - low), 2 * (high - low))
@@ -188,7 +188,7 @@ def deform_conv(
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions of images, cut into bins: where each begins, and how long a bin of it is, along both axes."""
+    """Regions of images, cut into bins: the start of each region, and the size of its bins along both axes."""
 
     pixels: Any  # of all images, [places, channels]
     first: Any  # the place of each region's image
@@ -251,7 +251,7 @@ def roi_align(
 
 
 def _sample_adaptively(regions: _Regions, mode: str, blank: Any) -> Any:
-    """Take as many samples in a bin as it has elements; all regions take as many rounds as the largest one."""
+    """Take as many samples in a bin as it has elements. All regions need as many rounds as the largest one."""
     numbers = [np.maximum(np.ceil(part), 0) for part in regions.parts]
     most = [F.astype(np.max(n), np.int64) for n in numbers]
 
@@ -292,5 +292,5 @@ def max_roi_pool(x: Any, regions: Any, *, pooled_shape: Any = None, spatial_scal
 
 
 def _round(x: Any) -> Any:
-    """Round to the nearest whole number, halves away from 0."""
+    """Round to the nearest whole number, ties away from 0."""
     return np.where(x < 0, np.ceil(x - 0.5), np.floor(x + 0.5))

@@ -1,8 +1,7 @@
-"""Operators whose result is as long as the data say: chosen elements, unique ones, boxes that stay.
+"""Operators with a result whose length depends on the data: selected elements, unique ones, non-maximum suppression.
 
-How many there are is counted when the model runs, and is a dim of what comes after (``mlaot/onnx/counting.py``). Where
-the file declares a number, the operator is compiled for this many, and calls with data that have more or fewer are
-refused.
+The length is counted when the model runs, and is a dim of later values (``mlaot/onnx/counting.py``). If the file
+declares a number, the operator is compiled for it, and calls whose data give another number fail.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ ROUNDS = 2**12  # boxes of a class that are chosen where an open dimension says 
 
 
 def _places(use: Use, flags: Any, axis: int, what: str) -> Any:
-    """Return the places of the elements that are true: as many as axis ``axis`` of the output has."""
+    """Return the indices of the elements that are true, as many as the length of axis ``axis`` of the output."""
     n, numbers = flags.shape[0], as_traced(flags).astype(np.int64)
     length = counted(use, np.sum(numbers), n, axis, what)
     return _compress(numbers, length, F.arange(n), F.zeros((length,), np.int64))
 
 
 def _compress(flags: Any, length: Dim, values: Any, blank: Any) -> Any:
-    """Put the values whose flags are 1 into ``blank``, which has room for ``length``."""
+    """Write the values whose flags are 1 into ``blank``, which has room for ``length``."""
     places = np.where(flags > 0, np.cumsum(flags, axis=0) - 1, extent_value(length))
     return F.scatter(as_traced(blank), places, as_traced(values), mode="set")
 
@@ -92,7 +91,7 @@ def constant_unique(x: Any, axis: Any, is_sorted: bool) -> Any:
 
 
 def _ranks(rows: Any) -> Any:
-    """Count for each row how many others come before it in lexicographic order: equal rows have equal ones."""
+    """Return the rank of each row in lexicographic order, the number of rows before it. Equal rows have equal ranks."""
     n, m = rows.shape
     if not is_fixed(n, m):
         raise Unsupported("unique slices of an array with open dimensions; pin them in [..dims]")
@@ -106,7 +105,7 @@ def _ranks(rows: Any) -> Any:
 
 
 def _order(keys: Any) -> tuple[Any, Any]:
-    """Return the order of keys, and of each in it whether it is the first of its kind, 1 or 0."""
+    """Return the order of keys, and for each in this order 1 if it is the first of equal ones, and else 0."""
     order = np.argsort(keys, axis=0, kind="stable")
     ordered, places = np.take(keys, order, axis=0), F.arange(keys.shape[0])
     before = np.take(ordered, np.maximum(as_traced(places) - 1, 0), axis=0)
@@ -159,7 +158,7 @@ def non_max_suppression(
 
 
 def _rounds(places: Dim, limit: int | None) -> Dim:
-    """Return how many boxes of a class are chosen at most."""
+    """Return the largest number of selected boxes of a class."""
     if limit is None:
         return places
     return max(min(limit, places), 0) if isinstance(places, int) else max(limit, 0) if limit <= ROUNDS else places
@@ -178,7 +177,10 @@ def _corners(boxes: Any, is_centered: bool) -> list[Any]:
 
 
 def _select(corners: list[Any], scores: Any, rounds: Dim, overlap: Any, threshold: Any) -> tuple[Any, Any]:
-    """Select the best box that is left, round by round: whether there is one, and which, [batch, classes, rounds]."""
+    """Select the best remaining box in each round.
+
+    Return whether there is one, and its index, [batch, classes, rounds].
+    """
     left = as_traced(scores)
     if threshold is not None:
         left = np.where(left > _scalar(threshold, 0.0), left, -math.inf)

@@ -1,4 +1,4 @@
-"""Sequences and optionals: Python's lists and None while importing, of which nothing is left in the module."""
+"""Sequences and optionals, which are lists and None of Python while importing, and not part of the module."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def sequence_erase(values: Any, position: Any = None) -> Any:
 
 
 def _place(position: Any, length: int, places: int) -> Any:
-    """Return the place of a position, which counts from the end if it is negative."""
+    """Return a position as an index; a negative position counts from the end."""
     if constant_value(position) is None:
         at = np.reshape(position, ()).astype(np.int64)
         return np.where(at < 0, at + length, at)
@@ -73,7 +73,7 @@ def _place(position: Any, length: int, places: int) -> Any:
 
 
 def _of_one_type(values: Any) -> list[Any]:
-    """Return elements between which a computed position can choose."""
+    """Return elements of one type, between which a computed position can select."""
     if any(map(is_text, values)):
         raise Unsupported("the position is computed when the model runs, but the elements are strings")
     elements = [lift(value) for value in values]

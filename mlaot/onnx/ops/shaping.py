@@ -1,4 +1,4 @@
-"""Operators that make, move, cut and join arrays, and that compute with shapes."""
+"""Operators that make, move, split and join arrays, and that compute with shapes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def constant(use: Use) -> Any:
 
 
 def weight_of(use: Use, value: Any) -> Any:
-    """Make a weight of a large constant of numbers, as an initializer is one."""
+    """Convert a large constant of numbers to a weight, like an initializer."""
     if value.dtype.kind == "f" and value.ndim > 1 and not use.importer.path:
         return as_weight(value, use.importer.new_name(use.node.output[0]))
     return value
@@ -105,7 +105,7 @@ def _without_unknown(old: Any, new: Any) -> tuple[Any, ...]:
 
 
 def _settle_unknown(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
-    """Import again where -1 stands for a size only if open dims are multiples, as where windows divide an image."""
+    """Request a new import if -1 is a whole size only for multiples of open dims, as when windows divide an image."""
     total, rest = product(old), product(tuple(e for e in new if not isinstance(e, int) or e != -1))
     if divide_dims(total, rest) is None:
         decide = sorted(names(rest))
@@ -115,7 +115,7 @@ def _settle_unknown(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
 
 
 def _fit(use: Use, x: Any, shape: tuple[Any, ...]) -> Any:
-    """Give ``x`` as many elements as ``shape`` has: calls are checked for the open axis that decides it."""
+    """Cut ``x`` to as many elements as ``shape`` has; each call checks the open axis that decides it."""
     if -1 in [e for e in shape if isinstance(e, int)] or product(tuple(x.shape)) == product(shape):
         return x
     for i, extent in enumerate(x.shape):
@@ -132,7 +132,7 @@ def _fit(use: Use, x: Any, shape: tuple[Any, ...]) -> Any:
 
 
 def _cut(use: Use, x: Any, axis: int, length: Any, what: str) -> Any:
-    """Cut an open axis to what it must be long, which calls are checked for."""
+    """Cut an open axis to its required length, which each call checks."""
     use.settle(x.shape[axis], length, what)
     return x[(*[slice(None)] * axis, slice(0, length))]
 
@@ -158,7 +158,7 @@ def squeeze(use: Use, x: Any, axes: Any = None) -> Any:
 
 
 def _ones(use: Use, x: Any) -> list[int]:
-    """Return all axes of one element; whether open ones are among them says the shape that the file declares."""
+    """Return all axes of one element. The shape that the file declares tells which open axes are such."""
     ones = [i for i, extent in enumerate(x.shape) if extent == 1]
     opened = [i for i, extent in enumerate(x.shape) if isinstance(extent, Expr)]
     declared = use.declared()
@@ -184,7 +184,7 @@ def _removed(shape: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _by_computed_axes(use: Use, x: Any, axes: Any, rank: int, shape: Callable[[tuple[int, ...]], Sequence[Any]]) -> Any:
-    """Squeeze and Unsqueeze by computed axes: the same elements, whichever of those that make the shape they are."""
+    """Apply Squeeze or Unsqueeze with computed axes. All axes that give the declared shape give the same elements."""
     target = assumed.declared_shape(use, "its axes")
     choices = [holds for subset, holds in assumed.subsets(axes, rank) if tuple(shape(subset)) == target]
     if not choices:
@@ -259,7 +259,7 @@ def slice_(use: Use, x: Any, starts: Any = None, ends: Any = None, axes: Any = N
 
 
 def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
-    """Turn ONNX's ends into Python's: far beyond means to the end."""
+    """Convert ONNX's ends of slices to Python's; an end far beyond the axis is the end of the axis."""
     if is_fixed(length, first, last):
         first, last = (v + length if v < 0 else v for v in (first, last))
         if step > 0:
@@ -275,7 +275,7 @@ def _slice(length: Any, first: Any, last: Any, step: int) -> slice:
 
 
 def _slice_counted(use: Use, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
-    """Slice by computed ends to as many elements as there are then."""
+    """Slice by computed ends, with a counted number of elements."""
     at = range(starts.shape[0]) if axes is None else [a % x.ndim for a in integers(axes, "its axes")]
     by = [1] * len(at) if steps is None else integers(steps, "its steps")
     for i, (axis, step) in enumerate(zip(at, by, strict=True)):
@@ -303,7 +303,7 @@ def _broadcast(x: Any, target: list[Any]) -> Any:
 
 
 def spread(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Broadcast as ``np.broadcast_to``, which knows no named dimensions where the array is a constant."""
+    """Broadcast like ``np.broadcast_to``, also a constant to named dimensions."""
     return np.broadcast_to(x if is_fixed(*shape) else as_traced(x), shape)
 
 
@@ -316,7 +316,7 @@ def tile(use: Use, x: Any, repeats: Any, axis: Any = None) -> Any:
         return np.tile(x, counts)
 
     def tiles() -> list[Any]:
-        """Return how many tiles make the declared shape."""
+        """Return the numbers of tiles that give the declared shape."""
         target = assumed.declared_shape(use, what)
         if 0 in x.shape or not is_fixed(*target, *x.shape):
             raise Computed("the number of tiles is computed when the model runs; it must be constant")
@@ -340,7 +340,7 @@ def constant_of_shape(use: Use, shape: Any, *, value: Any = None) -> Any:
 
 
 def _check_size(lengths: Any) -> None:
-    """Refuse an array of more memory than anybody has; a damaged file may ask for any amount."""
+    """Raise an error for an array of absurd size, as a damaged file may ask for any amount of memory."""
     if any(e < 0 for e in lengths):
         raise MlaotError(f"an array cannot have the shape {list(lengths)}")
     if float(np.prod([float(e) for e in lengths])) > 2**31:
@@ -415,7 +415,7 @@ def pad(use: Use, x: Any, pads: Any = None, value: Any = None, axes: Any = None,
 
 
 def pad_by(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None) -> Any:
-    """Put more elements, or fewer, on both sides of each axis."""
+    """Add elements to both ends of each axis, or remove some."""
     if not is_fixed(*low, *high):
         return _pad_open(x, low, high, mode, fill)
     if any(v < 0 for v in (*low, *high)):
@@ -434,7 +434,7 @@ def pad_by(x: Any, low: list[int], high: list[int], mode: str, fill: Any = None)
 
 
 def _pad_open(x: Any, low: list[Any], high: list[Any], mode: str, fill: Any) -> Any:
-    """Put as many elements on both sides as named dims say."""
+    """Pad both ends by amounts that contain named dims."""
     if mode != "constant":
         raise Unsupported(f"how much it adds in mode {mode!r} depends on an open dimension; give that a size")
     number = as_traced(np.zeros((), x.dtype) if fill is None else np.reshape(fill, ()).astype(x.dtype))

@@ -1,4 +1,4 @@
-"""Fourier transforms, as products with matrices, and the windows and filters that go with them."""
+"""Fourier transforms as products with matrices, and their windows and filters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WINDOWS: dict[str, tuple[float, ...]] = {  # coefficients of cosines
 
 
 def _declared(use: Use, axis: int, what: str) -> int:
-    """Return a size that the file gives of the result, where what decides it is computed when the model runs."""
+    """Return a size of the result that the file declares, as the operand that decides it is computed by the model."""
     message = f"{what} is computed when the model runs; it must be constant, or the output's shape declared"
     return assumed.declared_extent(use, axis, Computed(message))
 
@@ -94,7 +94,7 @@ def dft(use: Use, x: Any, length: Any = None, axis: Any = None) -> Any:
 
 
 def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
-    """Transform along an axis that is computed: a branch for each that gives the shape which the file declares."""
+    """Transform along a computed axis, with a branch for each axis that gives the declared shape."""
     type_ = use.declared()
     if type_ is None or (constant_value(length) is None and length is not None):
         raise Computed("the axis is computed when the model runs; it must be constant")
@@ -118,7 +118,7 @@ def _along_any(use: Use, x: Any, length: Any, axis: Any) -> Any:
 
 
 def _kind(use: Use) -> tuple[bool, bool]:
-    """Tell whether a transform goes back, and whether one side of the spectrum stands for both."""
+    """Tell whether a transform is inverse, and whether its spectrum is one-sided."""
     return use.attribute("inverse", False), use.attribute("onesided", False)
 
 
@@ -154,7 +154,7 @@ def _dft(use: Use, x: Any, length: Any, axis: int) -> Any:
 
 
 def _cut(y: Any, size: int) -> Any:
-    """Return the axis before the last with ``size`` elements: without those behind, or with zeros there."""
+    """Cut the axis before the last to ``size`` elements, or pad it with zeros."""
     length = y.shape[-2]
     if not isinstance(length, int):
         raise Unsupported(f"a transform along an open dimension {length}; pin it in [..dims]")
@@ -206,7 +206,7 @@ def _long(y: Any, size: int, back: bool, half: bool) -> Any:
 
 
 def _compose(real: Any, imaginary: Any, size: int, sign: float) -> tuple[Any, Any]:
-    """Return both parts of the sums, not divided: along columns of a rectangle, turned, then along its rows."""
+    """Return both parts of the undivided sums: along the columns of a rectangle, twiddle factors, along the rows."""
     p = next((d for d in range(math.isqrt(size), 1, -1) if size % d == 0), 1)
     q = size // p
     if size <= LONGEST or p == 1:

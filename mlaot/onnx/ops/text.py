@@ -1,4 +1,4 @@
-"""Operators over texts and sequences of tokens."""
+"""Operators on texts and sequences of tokens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def string_normalizer(
 
 
 def _cased(use: Use, x: Any, action: str) -> Any:
-    """Change the case of each character to one that is one, too."""
+    """Change the case of each character whose counterpart is a single character."""
     return x if action == "NONE" else make(use, TextStep(action.lower(), ()), x)
 
 
@@ -118,7 +118,10 @@ def tf_idf_vectorizer(use: Use, x: Any, *, mode: str = "", ngram_indexes: Any = 
 
 
 def _by_length(use: Use, places: list[int], words: dict[str, int]) -> dict[int, Grams]:
-    """Return the n-grams of each length that counts, and where their number goes; of equal ones the last."""
+    """Return the n-grams of each length, and the index of their count in the result.
+
+    Of equal n-grams the last counts.
+    """
     pool = [words[word] for word in use.attribute("pool_strings") or []] or use.attribute("pool_int64s", [])
     starts = use.attribute("ngram_counts")
     by_length: dict[int, Grams] = {}
@@ -135,7 +138,7 @@ def _by_length(use: Use, places: list[int], words: dict[str, int]) -> dict[int, 
 
 
 def _count(tokens: Any, grams: Grams, length: int, skip: int, size: int) -> Any:
-    """Count how often n-grams come, between whose tokens ``skip - 1`` others lie: [rows, size]."""
+    """Count the n-grams with ``skip - 1`` tokens between their tokens: [rows, size]."""
     count, behind = tokens.shape[1] - (length - 1) * skip, (length - 1) * skip
     if isinstance(count, int) and count < 1:
         return np.zeros(size, np.float32)

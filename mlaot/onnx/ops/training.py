@@ -1,4 +1,4 @@
-"""The operators of training: gradients of a part of the graph, and one step of an optimizer."""
+"""The operators of training: gradients of a part of the graph, and steps of optimizers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlaot.onnx.values import Unsupported, as_traced, constant_value
 
 @operator("Gradient", domain=TRAINING)
 def gradient(use: Use, *values: Any, xs: Any = (), zs: Any = (), y: str = "") -> Any:
-    """Return the nodes between ``xs``, ``zs`` and ``y`` are imported once more, as a function of these values."""
+    """Return gradients. The nodes between ``xs``, ``zs`` and ``y`` are imported again as a function of these values."""
     names = [*xs, *zs]
     if not xs or len(names) != len(values):
         raise MlaotError(f"{len(names)} names in xs and zs, {len(values)} inputs")
@@ -44,7 +44,7 @@ def gradient(use: Use, *values: Any, xs: Any = (), zs: Any = (), y: str = "") ->
 
 
 def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
-    """Return the nodes that ``y`` needs and that need one of ``sources``, in order."""
+    """Return the nodes that ``y`` depends on and that depend on one of ``sources``, in order."""
     absent = [name for name in (*sources, y) if name not in use.env]
     if absent:
         raise MlaotError(f"nothing computes {absent[0]!r}, which xs, zs or y names")
@@ -63,7 +63,7 @@ def _between(use: Use, sources: list[str], y: str) -> list[onnx.NodeProto]:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Return the names that a node depends on, those that its graphs see among them."""
+    """Return the names that a node reads, including those that its graphs read."""
     names = {name for name in node.input if name}
     for graph in inner_graphs(node):
         names |= {name for inner in graph.node for name in _reads(inner)} | {output.name for output in graph.output}
@@ -71,9 +71,10 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 
 def optimizer(name: str, states: int) -> Callable[[Function], Function]:
-    """Enter an optimizer by its update of one tensor: of the rate, the step, the tensor, its gradient and states.
+    """Register an optimizer by its update of one tensor from the rate, the step, the tensor, gradient and states.
 
-    The inputs X1, X2, .., G1, G2, .. are taken by tensor; all new X are given, then all new states of a kind.
+    The inputs X1, X2, .., G1, G2, .. are grouped by tensor. The results are all new X, then all new states of each
+    kind.
     """
 
     def enter(update: Function) -> Function:
@@ -96,7 +97,7 @@ def optimizer(name: str, states: int) -> Callable[[Function], Function]:
 
 
 def _scalar(value: Any, like: Any) -> Any:
-    """Return a rate or a count, which may come as [1], in the dtype of the tensors."""
+    """Return a rate or a count, which may have the shape [1], in the dtype of the tensors."""
     return F.astype(np.reshape(value, ()), like.dtype)
 
 

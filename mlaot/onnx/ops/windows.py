@@ -67,7 +67,7 @@ def window_pads(use: Use, lengths: Any, sizes: Any, strides: Any, dilations: Any
 
 
 def _halves(totals: list[Any], mode: str) -> Pads:
-    """Return both halves of each total, of which the second one is larger in SAME_UPPER."""
+    """Return both halves of each total; for SAME_UPPER the second half is the larger one."""
     return [(t // 2, t - t // 2) if mode == "SAME_UPPER" else (t - t // 2, t // 2) for t in totals]
 
 
@@ -105,7 +105,7 @@ def conv_transpose(
 
 
 def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
-    """Return windows with ``fill`` around, and how many elements each one has of the input (or its pads) by axis."""
+    """Return windows padded with ``fill``, and by axis the number of elements of the input, or its pads, in each."""
     n = x.ndim - 2
     sizes, strides, dilations = window_options(use, n, None if use.attribute("kernel_shape") else [1] * n)
     pads = window_pads(use, x.shape[2:], sizes, strides, dilations)
@@ -119,7 +119,7 @@ def _windows(use: Use, x: Any, fill: float) -> tuple[Any, list[Any]]:
 
 
 def _counts(use: Use, length: Any, size: int, stride: int, dilation: int, pads: tuple[int, int]) -> tuple[Any, int]:
-    """Return how many elements the windows along an axis have, and how many are missing behind it for the last one."""
+    """Return the number of elements of the windows along an axis, and the number missing after it for the last one."""
     low, high = pads
     reach = dilation * (size - 1) + 1
     is_up = use.attribute("ceil_mode", 0) and use.attribute("auto_pad", "NOTSET") != "VALID"
@@ -158,7 +158,7 @@ def _per_window(counts: list[Any], like: Any) -> Any:
 
 
 def _spatial(x: Any) -> tuple[int, ...]:
-    """Return the axes behind those of examples and channels, counted from the end."""
+    """Return the axes after those of examples and channels, counted from the end."""
     return tuple(range(2 - x.ndim, 0))
 
 
@@ -182,7 +182,7 @@ def max_pool(use: Use, x: Any, *, storage_order: bool = False) -> Any:
 
 
 def _places(use: Use, x: Any, windows: Any, is_column_major: bool) -> Any:
-    """Return where in its array each maximum was, as a flat index."""
+    """Return the flat index of each maximum in its array."""
     if not is_fixed(*x.shape):
         raise Unsupported("indices of maxima over open dimensions; pin them in [..dims]")
     images, spatial, n = x.shape[:2], x.shape[2:], x.ndim - 2
@@ -242,7 +242,7 @@ def _factors(number: int, n: int) -> Iterator[list[int]]:
 
 
 def _positions(use: Use, sizes: Any, kernel: Any) -> list[Any]:
-    """Return at how many places along each axis blocks lie."""
+    """Return the number of blocks along each axis."""
     n = len(sizes)
     pads, ones = use.attribute("pads", [0] * 2 * n), [1] * n
     padded = [s + pads[i] + pads[i + n] for i, s in enumerate(sizes)]

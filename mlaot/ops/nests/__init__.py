@@ -1,1 +1,1 @@
-"""Loop nests of ops that are neither elementwise, views, reductions in vectors nor products: a builder an op."""
+"""Loop nests of ops that are not elementwise, views, reductions in vectors or products, with a builder for each op."""

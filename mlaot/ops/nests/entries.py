@@ -1,4 +1,4 @@
-"""Products with a tensor of which few elements are not zero, and known: ``contract_entries``.
+"""Products with a constant tensor that has few nonzero elements: ``contract_entries``.
 
     for i in parallel(0, n):
         for j in vector(0, 64):
@@ -6,7 +6,7 @@
         for e in range(0, 12):
             out[i * 64 + to[e]] = out[i * 64 + to[e]] + f32(x[i * 256 + from[e]]) * f32(value[e])
 
-``from`` and ``to`` are the elements at the indices of an entry, so far as strides are known.
+``from`` and ``to`` are the elements at the indices of an entry, as far as strides are known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENTRY = as_index(index_var("e"))
 
 
 def contract_entries_nest(t: Target) -> Body:
-    """Clear the results of a row of ``x``, then add the product of each entry to its own."""
+    """Clear the results of a row of ``x``, then add the product of each entry to its result."""
     labels, weight_labels, out = parse_spec(t.attrs["spec"])
     *places, values = np.array(t.attrs["entries"]).reshape(-1, len(weight_labels) + 2).T.tolist()
     at: Mapping[str, Sequence[int]] = dict(zip((*weight_labels, ""), places, strict=True))  # "": the byte of a word
@@ -53,7 +53,7 @@ def contract_entries_nest(t: Target) -> Body:
 
 
 def _moved(t: Target, labels: Sequence[str], strides: Sequence[Dim], at: Mapping[str, Sequence[int]]) -> Expr:
-    """Return how far the element at the indices of an entry is from that at the index 0 along the same labels."""
+    """Return the distance of the element at an entry's indices from that at index 0 along the same labels."""
     fixed, total = np.zeros(len(at[""]), np.int64), as_index(0)
     for label, stride in zip(labels, strides, strict=True):
         if isinstance(stride, int) and label in at:
@@ -64,5 +64,5 @@ def _moved(t: Target, labels: Sequence[str], strides: Sequence[Dim], at: Mapping
 
 
 def _entry(table: Array) -> Expr:
-    """Load what a table has for the entry of a round."""
+    """Load a table's value for the entry of a round."""
     return cast(Load(table, ENTRY, ValueType(table.dtype)), INDEX.dtype)

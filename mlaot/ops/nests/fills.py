@@ -8,7 +8,7 @@ from mlaot.ops.nests.target import ZERO, Target, dense, place
 
 
 def one_hot_nest(t: Target) -> Body:
-    """Write rows of zeros, and a one where a row's label is the number of a class."""
+    """Write one-hot rows: 1 at the class of a row's label, and 0 elsewhere."""
     lead = len(t.shape) - 1
     zero, one = (const(value, ValueType(t.dtype)) for value in (0, 1))
     label = Var("e", INDEX)
@@ -25,7 +25,7 @@ def iota_nest(t: Target) -> Body:
 
 
 def random_bits_nest(t: Target) -> Body:
-    """Write Threefry's bits for the number of each element, so that every machine draws the same."""
+    """Write Threefry's bits for the number of each element, so that every machine draws the same bits."""
     keys = [t.read(0, [Index(i)]) for i in (0, 1)]
     number = cast(place(t.at, dense(t.shape)), "u64")
     site = const(t.attrs["site"], ValueType("u32"))

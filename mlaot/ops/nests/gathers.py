@@ -1,4 +1,4 @@
-"""Rows that computed indices choose, read and written: gather and scatter (``mlaot/ops/indexing.py``)."""
+"""Gather and scatter: rows that computed indices select are read or written (``mlaot/ops/indexing.py``)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def _clamped(size: Dim) -> Let:
 
 
 def field_ups(bits: int) -> list[int]:
-    """Return by how much each field of a word is shifted to the left until it ends where the word does.
+    """Return the left shift of each field of a word that moves the field to the word's high end.
 
-    Of 8 bits, pairs of neighbours are in the two halves of a word. Of 4, the first four are the lower halves of the
-    bytes of a word.
+    Fields of 8 bits: pairs of neighbours are in the two halves of a word. Fields of 4 bits: the first four are the
+    lower halves of the word's bytes.
     """
     if bits == 4:
         return [WORD - 4 - 8 * (k % 4) - 4 * (k // 4) for k in range(8)]
@@ -54,7 +54,7 @@ def field_ups(bits: int) -> list[int]:
 
 
 def field_flips(bits: int) -> int:
-    """Return the bits of a word to be flipped before its fields have signs: those of 4 bits are stored plus 8."""
+    """Return the bits to flip so that the fields of a word have signs, as fields of 4 bits are stored plus 8."""
     return -0x77777778 if bits == 4 else 0
 
 
@@ -78,7 +78,7 @@ def gather_nest(t: Target) -> Body:
 
 
 def gather_groups_nest(t: Target) -> Body:
-    """Make numbers of the fields of a column, which may lie in a panel, and store them as a row."""
+    """Convert the fields of a column, which may be in a panel, to numbers, and store them as a row."""
     bits, rank = t.attrs["bits"], t.arg(2).type.rank
     groups, words, columns = t.arg(0).type.shape
     fields, lets = WORD // bits, (*_index(t, t.at[:rank], columns, 2), _clamped(columns))

@@ -1,10 +1,10 @@
-"""Sort what comes first along an axis: a heap sort of indices, where few are wanted of many.
+"""Sort the first elements along an axis by a heap sort of indices, for few of many elements.
 
     heap = the first k indices, the one that comes last at the root
     for each further element: if it comes before the root's, it takes its place
     then the heap is sorted
 
-Fewer still are inserted into a sorted row instead (insertions.py).
+Even fewer elements are inserted into a sorted row instead (insertions.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Heap:
         return (*lets, *[Let(var, key) for var, key in zip((left, right), keys, strict=True)], Let(IS_AFTER, is_after))
 
     def take_next(self, extent: int) -> Body:
-        """Look for the next element that comes before the root's, and put its index there."""
+        """Find the next element that comes before the root's, and put its index at the root."""
         here = as_index(NEXT)
         put = If(compare("lt", here, Index(extent)), (self.put(ZERO, here), Assign(NEXT, here + 1)))
         return *seek_earlier(self.t, self.get(ZERO)), put
@@ -73,7 +73,7 @@ class _Heap:
 
 
 def heap_nest(t: Target) -> Body:
-    """Build a heap of the first indices, let better ones take the root's place, then move it behind the heap."""
+    """Build a heap of the first indices, replace the root by better indices, then move each root behind the heap."""
     heap, axis = _Heap(t), t.attrs["axis"]
     extent, count = t.arg(0).type.shape[axis], t.shape[axis]
     start, rest, last = as_index(START), as_index(REST), Var("behind", INDEX)

@@ -1,11 +1,11 @@
-"""Sort what comes first along an axis, where very few are wanted of many: by insertion, without branches.
+"""Sort the first elements along an axis by insertion without branches, for a handful of many elements.
 
     first = [-inf, inf, inf, ..]
     for each element that comes before the last of them: first[i] = min(first[i], max(first[i - 1], element)), from the
         last i to 1
 
-They are words, which hold key and index (keys.py), or keys of 64 bits beside indices. There are a few places more than
-are wanted, so that they make whole vectors.
+The elements are words, which hold key and index (keys.py), or keys of 64 bits beside indices. There are a few more
+places than needed, so that they fill whole vectors.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BELOW_LARGEST = Const(2**63 - 2, I64)
 
 
 def are_inserted(x: Type, count: int) -> bool:
-    """Tell whether insertion finds the first elements.
+    """Tell whether insertion can find the first elements.
 
-    No key may be that of the places that are still free, as the largest integer's would be.
+    No key may equal that of the free places, as the key of the largest integer would.
     """
     return count <= INSERTED_WORDS if has_words(x) else x.dtype.kind == "f" and count <= INSERTED_KEYS
 
@@ -61,7 +61,7 @@ def insertion_nest(t: Target) -> Body:
 
 
 def _of_words(t: Target, words: Array) -> tuple[list[Array], Body, Body]:
-    """Return what holds the elements, how to read the next one, and what happens at a place."""
+    """Return the memory of the elements, how to read the next one, and the work at a place, for words."""
     k = as_index(index_var("k"))
     lets, word = order_word(t, "now", as_index(NEXT))
     here, before = (Var(name, I64) for name in ("here", "before"))
@@ -71,7 +71,7 @@ def _of_words(t: Target, words: Array) -> tuple[list[Array], Body, Body]:
 
 
 def _of_keys(t: Target, keys: Array, indices: Array) -> tuple[list[Array], Body, Body]:
-    """Return the same of keys and indices. Equal ones come in the order in which they are inserted."""
+    """Return the same as ``_of_words`` for keys and indices. Equal keys are in the order in which they are inserted."""
     k, here = as_index(index_var("k")), as_index(NEXT)
     lets, key = order_key(t, "now", here)
     now: Body = (*lets, Let(NOW, call("min", key, BELOW_LARGEST)), Let(NOW_INDEX, cast(here, "i64")))

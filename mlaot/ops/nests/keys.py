@@ -1,4 +1,4 @@
-"""Integers in the order of the elements that are sorted along an axis.
+"""Integers that have the order of the elements to sort along an axis.
 
 A key has as many bits as the element, and nan is above all numbers. A word, of 64 bits, is a key of up to 32 bits over
 the element's index. No two words are equal, so their order is stable.
@@ -17,7 +17,7 @@ LARGEST = Const(2**63 - 1, I64)
 
 
 def order_key(t: Target, name: str, index: Expr) -> tuple[Body, Expr]:
-    """Return the key of the element at an index, and what it needs: variables whose names begin with ``name``."""
+    """Return the key of the element at an index, and statements for it, whose variables begin with ``name``."""
     x = t.read(0, t.along(t.attrs["axis"], index))
     dtype = t.arg(0).type.dtype
     lets: Body = ()
@@ -35,7 +35,7 @@ def order_key(t: Target, name: str, index: Expr) -> tuple[Body, Expr]:
 
 
 def order_word(t: Target, name: str, index: Expr) -> tuple[Body, Expr]:
-    """Return the word of the element at an index, and what it needs."""
+    """Return the word of the element at an index, and statements for it."""
     lets, key = order_key(t, name, index)
     return lets, call("or", call("left_shift", key, Const(INDEX_BITS, I64)), cast(index, "i64"))
 
@@ -46,12 +46,12 @@ def index_of(word: Expr) -> Expr:
 
 
 def has_words(x: Type) -> bool:
-    """Tell whether keys leave room for an index."""
+    """Tell whether keys leave room for an index in a word."""
     return x.dtype.itemsize <= 4
 
 
 def _in_order(x: Var, bits: Var) -> Expr:
-    """Return the bits of a float as an integer of the same order, that of nan being the largest."""
+    """Return the bits of a float as an integer of the same order; that of nan is the largest."""
     width = int(x.type.dtype[1:])
     largest = Const(2 ** (width - 1) - 1, bits.type)
     sign = call("right_shift", bits, const(width - 1, bits.type))

@@ -19,7 +19,7 @@ Offsets = np.ndarray[Any, Any]
 
 
 def take_nest(t: Target) -> Body:
-    """Copy the elements that constant indices choose, in loops over runs of regular offsets."""
+    """Copy the elements at constant indices, in loops over runs of regular offsets."""
     lead = t.attrs.get("lead", 0)
     target = _offsets(t.shape[lead:], t.out.strides[lead:])
     source, read = _reader(t, lead, t.attrs["indices"].array.reshape(-1))
@@ -33,7 +33,7 @@ def take_nest(t: Target) -> Body:
 def put_add_nest(t: Target) -> Body:
     """Add elements in their order.
 
-    A row of them that goes to different places may be added at once, in vectors.
+    A row of elements with different destinations may be added at once, in vectors.
     """
     lead, shape = t.attrs["lead"], t.arg(0).type.shape
     target = _offsets(t.shape[lead:], t.out.strides[lead:])[t.attrs["indices"].array.reshape(-1)]
@@ -60,9 +60,9 @@ def _offsets(shape: Sequence[Dim], strides: Sequence[Dim]) -> Offsets:
 
 
 def _reader(t: Target, lead: int, flat: Offsets) -> tuple[Offsets, Callable[[Expr], tuple[Body, Expr]]]:
-    """Return a number for each element that ``flat`` chooses behind the leading axes, and a function that reads by it.
+    """Return a number for each element that ``flat`` selects after the leading axes, and a function that reads by it.
 
-    The number is the offset in memory, or that of the element where a stride is a named dim.
+    The number is the offset in memory, or the number of the element if a stride is a named dim.
     """
     access, shape = t.builder.access(t.arg(0)), t.arg(0).type.shape[lead:]
     strides = access.strides[lead:]
@@ -83,8 +83,8 @@ def _reader(t: Target, lead: int, flat: Offsets) -> tuple[Offsets, Callable[[Exp
 class _Runs:
     """Lists of offsets as loops: over all of one list, over rows in which all lists are regular, or one by one.
 
-    ``offsets``: the offset of each list inside of the loops. The offset at which row r begins is affine in r, or else a
-    table has it.
+    ``offsets`` has the offset of each list inside of the loops. The offset of row r is affine in r, or else read from a
+    table.
     """
 
     def __init__(self, t: Target, lists: Sequence[Offsets], shape: Sequence[Dim]) -> None:
@@ -122,7 +122,7 @@ class _Runs:
 
 
 def _first_run(lists: Sequence[Offsets]) -> int:
-    """Return how many first elements of all lists are equally far apart, such as the repeats of one."""
+    """Return the number of first elements with equal distances in all lists, such as repeats of one element."""
     runs = [np.flatnonzero(np.diff(values, 2)) for values in lists]
     return min([int(run[0]) + 2 for run in runs if len(run)], default=1)
 
@@ -166,7 +166,7 @@ def concat_nest(t: Target) -> Body:
 def reshape_nest(t: Target) -> Body:
     """Walk both sides along the shape with more axes, and compute the other side's indices.
 
-    These are sums of indices where several axes became one, and in the worst case quotients of a flat index.
+    For merged axes these are sums of indices, and in the worst case quotients of a flat index.
     """
     source, target = t.arg(0).type.shape, t.shape
     is_spread = len(target) >= len(source)
@@ -217,7 +217,7 @@ def _slice(t: Target, at: Sequence[Expr], low: Sequence[Dim], steps: Sequence[in
 
 
 def _border(t: Target, low: Sequence[Dim], high: Sequence[Dim], value: Expr, lead: int) -> Body:
-    """Fill what is before and behind along each axis, as far as earlier axes have not covered it.
+    """Fill the padding before and after the elements of each axis, as far as earlier axes have not filled it.
 
     0 0 0 0 0
     1 . . . 1    axis 0 fills the rows 0, axis 1 the rest of the columns 1
@@ -239,7 +239,7 @@ def _border(t: Target, low: Sequence[Dim], high: Sequence[Dim], value: Expr, lea
 
 
 def fold_nest(t: Target) -> Body:
-    """Add up the elements of windows; axes before the first one with windows are loops around it."""
+    """Add up the elements of windows, inside of loops over the axes before the first one with windows."""
     shape, axes = t.arg(0).type.shape, t.attrs["axes"]
     names = loop_names(shape)
     at = indices(names)

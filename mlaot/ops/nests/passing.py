@@ -1,6 +1,6 @@
-"""Pass over the elements along an axis that come after the last of those that were chosen.
+"""Skip the elements along an axis that come after the last of those selected so far.
 
-Whole blocks are passed over at once, as nearly all are when few elements are wanted of many.
+Whole blocks are skipped at once. For few of many elements nearly all blocks are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 16  # elements that are passed over at once
 
 
 def comes_first(t: Target, place: Expr, last: Var) -> Expr:
-    """Return whether an element that is behind all chosen ones comes before their last one."""
+    """Return whether an element after all selected ones in memory comes before the last of them in the order."""
     is_descending = bool(t.attrs.get("descending"))
     x = t.read(0, t.along(t.attrs["axis"], place))
     if t.arg(0).type.dtype.kind != "f":
@@ -28,14 +28,14 @@ def comes_first(t: Target, place: Expr, last: Var) -> Expr:
 
 
 def seek_earlier(t: Target, index: Expr) -> Body:
-    """Move ``next`` to the first element from there on that comes before that of an index, or behind the last one."""
+    """Advance ``next`` to the first element that comes before the one at an index, or past the end."""
     element = t.read(0, t.along(t.attrs["axis"], index))
     last = Var("last", element.type)
     return (Let(last, element), *seek(t, lambda place: comes_first(t, place, last)))
 
 
 def seek(t: Target, holds: Callable[[Expr], Expr]) -> Body:
-    """Move ``next`` to the first place along the axis from there on where a condition holds, or behind the last one."""
+    """Advance ``next`` to the first place along the axis where a condition holds, or past the end."""
     extent = t.arg(0).type.shape[t.attrs["axis"]]
     here, b = as_index(NEXT), index_var("b")
     # Counted in integers as wide as the elements: a vector of comparisons is one of these already.

@@ -107,7 +107,7 @@ def _extreme_along(name: str, t: Target, index_dtype: str) -> Body:
 
 
 def _extreme_of_few(name: str, t: Target, x: Expr, size: int) -> Body:
-    """Keep the most extreme value so far and where it is, which costs less than combining lanes."""
+    """Keep the most extreme value so far and its index, which is cheaper than combining lanes."""
     now, best, e = Var("now", x.type), Var("best", x.type), Var("e", ValueType("i32"))
     taken = Var("taken", ValueType("bool"))
     step = (
@@ -121,7 +121,7 @@ def _extreme_of_few(name: str, t: Target, x: Expr, size: int) -> Body:
 
 
 def _is_more_extreme(name: str, t: Target, now: Expr, best: Expr) -> Expr:
-    """Return whether a value replaces the best one so far: nan does, and nothing replaces nan."""
+    """Return whether a value replaces the best one so far. nan does, and nothing replaces nan."""
     if t.arg(0).type.dtype.kind != "f":
         return compare("gt" if name == "max" else "lt", now, best)
     worse = compare("le" if name == "max" else "ge", now, best)
@@ -129,7 +129,7 @@ def _is_more_extreme(name: str, t: Target, now: Expr, best: Expr) -> Expr:
 
 
 def _extremes_of_columns(name: str, t: Target, row: int, index_dtype: str) -> Body:
-    """Keep the most extreme elements of a block of columns, and where they are, row by row."""
+    """Keep the most extreme elements of a block of columns and their indices, row by row."""
     x = _element_along(t, as_index(index_var("k")))
     here = t.at[row] - START
     bests, places = (

@@ -1,7 +1,7 @@
 """Scans along an axis: running sums and products, and linear recurrences.
 
 Each element is computed from the one before it. If elements are adjacent along another axis, a scan computes row after
-row, in vectors along the rows; else it computes number after number, the last of which stays in a variable.
+row, in vectors along the rows. Otherwise it computes number after number, with the last one in a variable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def recurrence_nest(t: Target) -> Body:
 
 
 def _scan(t: Target, first: Callable[[Expr], Expr], following: Next) -> Body:
-    """Return the loops of a scan: its ``first`` result, then each one from that ``following`` it before."""
+    """Return the loops of a scan: its ``first`` result, then each ``following`` one from the one before."""
     axis, reverse = t.attrs["axis"], bool(t.attrs.get("reverse"))
     extent = t.shape[axis]
     k = as_index(index_var("k"))
@@ -86,7 +86,7 @@ def _divides_rows(extent: Dim) -> bool:
 def _interleave(body: Body, acc: Var, name: str) -> Body:
     """Return a body for ``ROWS`` rows of an axis, each with an accumulator of its own.
 
-    The rows do not wait for each other, as the elements of one row do.
+    Unlike the elements of a row, the rows do not depend on each other.
     """
     copies: Body = ()
     for i in range(ROWS):
@@ -104,5 +104,5 @@ def _in_row(t: Target, row: int, statement: Store) -> Body:
 
 
 def _steps(low: int, high: Dim, body: Body, *, down: bool) -> Body:
-    """Return the loop over the rounds behind the first one, if there are any."""
+    """Return the loop over the rounds after the first one, if there are any."""
     return () if high == low else (For(index_var("k"), Index(low), Index(high), body, down=down),)

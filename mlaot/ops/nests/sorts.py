@@ -1,7 +1,7 @@
-"""Sort along an axis. Elements, and indices by keys of up to 32 bits, are sorted as integers, by a function of C's.
+"""Sort along an axis. Elements, and indices by keys of up to 32 bits, are sorted as integers by a function in C.
 
-Indices and their keys are words then (keys.py). Where the key has 64 bits, a quicksort in the memory of the result
-moves indices, without branches that depend on the elements' order:
+An index and its key are then one word (keys.py). For keys of 64 bits, a quicksort in the memory of the result moves
+indices, without branches that depend on the elements' order:
 
     pivot = the median of three elements
     for each element: swap it with the first one that is not before the pivot; if it is, that place moves on
@@ -48,14 +48,14 @@ PENDING = Array("pending", "i64", 128, "local")  # starts and ends of parts: the
 
 
 def ranked_elements(x: Type) -> int:
-    """Return how many elements are sorted by their ranks, wherever they lie; only rows of more are words."""
+    """Return the most elements that are sorted by their ranks; only longer rows are sorted as words."""
     return RANKED_WORDS if has_words(x) else RANKED_ELEMENTS
 
 
 def are_chosen(x: Type, axis: int, count: int) -> bool:
     """Tell whether the first elements are selected one by one, which is faster for a few of many than a search.
 
-    From a row in a random order, the i-th element is chosen with a probability of ``min(1, count / i)``.
+    In a row in random order, the i-th element is selected with probability ``min(1, count / i)``.
     """
     extent = x.shape[axis]
     assert isinstance(extent, int), f"bug in mlaot: the first {count} of {extent}"
@@ -78,7 +78,7 @@ def sort_nest(t: Target) -> Body:
 
 
 def argsort_nest(t: Target) -> Body:
-    """Sort the indices along an axis, all of them or those at some places, or find the first ones."""
+    """Sort the indices along an axis: all of them, those at some places, or the first ones."""
     axis = t.attrs["axis"]
     if t.shape[axis] != t.arg(0).type.shape[axis]:
         return insertion_nest(t) if are_inserted(t.arg(0).type, t.shape[axis]) else heap_nest(t)
@@ -166,7 +166,7 @@ class _Sort:
     # Many elements.
 
     def split(self) -> Body:
-        """Part the elements from ``start`` to ``stop`` by a pivot, and go on with one side."""
+        """Partition the elements from ``start`` to ``stop`` by a pivot, and continue with one side."""
         start, split, k = as_index(START), as_index(SPLIT), as_index(index_var("k"))
         last = as_index(STOP) - 1
         bind_pivot, pivot = self.bind("pivot", as_index(PIVOT))
@@ -185,7 +185,10 @@ class _Sort:
         )
 
     def choose_pivot(self) -> Body:
-        """Find the median of an element of each third; as these are drawn, no usual order makes the sort slow."""
+        """Find the median of one element of each third.
+
+        The elements are random, so that no usual order is a slow case.
+        """
         start, part, first, second, third = map(as_index, (START, PART, FIRST, SECOND, THIRD))
         drawn = call("add", call("mul", DRAW, const(69069, U32)), const(1, U32))
         offset = Call("mod", (cast(call("right_shift", DRAW, const(8, U32)), "index"), part), INDEX)
@@ -207,7 +210,7 @@ class _Sort:
         )
 
     def choose_side(self) -> Body:
-        """Go on with the side that is wanted, or with the smaller one; then the other one waits."""
+        """Continue with the side that is needed, or with the smaller one, and keep the other for later."""
         start, stop, split = as_index(START), as_index(STOP), as_index(SPLIT)
         to_left, to_right = Assign(STOP, split), Assign(START, split + 1)
         is_left_smaller = compare("lt", split - start, stop - split)
@@ -220,7 +223,7 @@ class _Sort:
         return (If(is_left_in_vain, (to_right,), (If(is_right_in_vain, (to_left,), (both,)),)),)
 
     def next_part(self) -> Body:
-        """Go on with the elements that were the last to wait."""
+        """Continue with the elements that were kept last."""
         depth = as_index(DEPTH)
         ends = [Assign(x, cast(PENDING[depth + i], "index")) for i, x in enumerate((START, STOP))]
         return If(compare("eq", depth, ZERO), (Break(),)), Assign(DEPTH, depth - 2), *ends
@@ -228,7 +231,7 @@ class _Sort:
     # Few elements.
 
     def sort_few(self) -> Body:
-        """Put each element where its rank is: the number of those before it."""
+        """Put each element at its rank, the number of elements before it."""
         start, k, j = as_index(START), as_index(index_var("k")), as_index(index_var("j"))
         count: Expr = as_index(STOP) - start
         lets, now = self.bind("now", start + k)
@@ -249,7 +252,7 @@ class _Sort:
         )
 
     def sort_by_keys(self) -> Body:
-        """Put each index where its rank is: behind those of less keys, and those before it of an equal one."""
+        """Put each index at its rank: after indices with smaller keys, and earlier ones with an equal key."""
         k, j, now = as_index(index_var("k")), as_index(index_var("j")), Var("now", I64)
         lets, key = order_key(self.t, "now", k)
         key_before = self.keys[j]
@@ -266,7 +269,7 @@ class _Sort:
 
 
 def _clear(t: Target, places: tuple[int, int] | None) -> Body:
-    """Put 0 at places that nobody wants to know."""
+    """Write 0 at places that are not needed."""
     if places is None:
         return ()
     axis, k = t.attrs["axis"], index_var("k")
@@ -283,6 +286,6 @@ def _wait(start: Expr, stop: Expr) -> Body:
 
 
 def _count(first: Expr, stop: int | Expr, is_before: Expr, *lets: Let) -> For:
-    """Add to the rank how many elements of some come before."""
+    """Add the number of elements that come before to the rank."""
     added = Assign(RANK, call("add", RANK, cast(is_before, "i64")))
     return For(index_var("j"), first, as_index(stop), (*lets, added))

@@ -1,4 +1,4 @@
-"""A node that is not fused, and a buffer that its result goes to: what the kernels of such nodes share."""
+"""A node that is not fused, and a buffer for its result: the base of such kernels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PANEL, LANE = Var("panel", INDEX), Var("lane", INDEX)
 
 
 class Storage(Protocol):
-    """What the statements of a kernel read and write, wherever it lies: ``Builder``, in ``mlaot/lower/builder.py``.
+    """The interface by which statements read and write: ``Builder``, in ``mlaot/lower/builder.py``, implements it.
 
-    Accesses and buffers are the lowering's; a nest asks for their ``strides`` alone.
+    Accesses and buffers are those of lowering; a nest uses only their ``strides``.
     """
 
     accesses: Mapping[Node, Any]
@@ -46,7 +46,8 @@ def place(at: At, strides: Sequence[Dim], offset: Dim = 0) -> Expr:
 class Target:
     """A node and one of the buffers that its result is written to; ``at`` are the indices of an element there.
 
-    ``placed``: the arguments whose kernels write them here already. ``tables``: the constants of the kernel.
+    ``placed`` are the arguments that their kernels write directly into the buffer. ``tables`` are the kernel's
+    constants.
     """
 
     def __init__(
@@ -75,18 +76,18 @@ class Target:
         return self.builder.value(self.arg(i), at)
 
     def row(self, i: int, axis: int) -> tuple[Array, Expr, Dim]:
-        """Return where argument ``i``, which is stored, has its elements along an axis: array, first index, stride."""
+        """Return the place of argument ``i``, which is stored, along an axis: array, first index, stride."""
         access = self.builder.access(self.arg(i))
         first = self.builder.element(access, self.along(axis, ZERO))
         return first.array, first.index, access.strides[axis]
 
     def _panels(self, i: int) -> Panels | None:
-        """Return how argument ``i`` is cut into panels, if it is."""
+        """Return the panels of argument ``i``, if it has some."""
         access = self.builder.accesses.get(self.arg(i))
         return None if access is None else access.buffer.panels
 
     def find_column(self, i: int, column: Expr) -> Body:
-        """Bind ``panel`` and ``lane`` to where a column of argument ``i`` lies, if that is in panels."""
+        """Bind ``panel`` and ``lane`` to the place of a column of argument ``i``, if that is in panels."""
         panels = self._panels(i)
         if panels is None:
             return ()
@@ -94,9 +95,9 @@ class Target:
         return Let(PANEL, Call("div", (column, width), INDEX)), Let(LANE, Call("mod", (column, width), INDEX))
 
     def in_column(self, i: int, at: At, column: Expr, axis: int) -> Expr:
-        """Load an element of a column along ``axis`` that ``find_column`` has found; all panels are as wide.
+        """Load an element of a column along ``axis`` that ``find_column`` has found; all panels have the same width.
 
-        ``at``: the indices along the other axes.
+        ``at`` has the indices along the other axes.
         """
         panels = self._panels(i)
         if panels is None:
@@ -116,13 +117,13 @@ class Target:
         return self.builder.store(self.out, at, value)
 
     def store_part(self, at: At, value: Expr, offset: Dim = 0) -> Store:
-        """Write the element that lies ``offset`` further on, with others behind its row that are to stay."""
+        """Write the element ``offset`` further on, and preserve elements after its row."""
         return Store(self.array, place(at, self.out.strides, offset), value)
 
     def fill(self, value: Expr, lead: int = 0, *, parallel: bool = False) -> Body:
-        """Store ``value`` in all elements behind the first ``lead`` indices.
+        """Store ``value`` in all elements with the first ``lead`` indices.
 
-        ``parallel``: the kernel does nothing else.
+        With ``parallel`` the kernel does nothing else.
         """
         body = (self.store(self.at, value),)
         return rows(self.names[lead:], self.shape[lead:], body, self.out.strides[lead:], parallel=parallel)
@@ -136,7 +137,7 @@ class Target:
         return around([(self.names[i], self.shape[i]) for i in axes], body, parallel=True)
 
     def is_alone(self, row: int, *carried: int) -> bool:
-        """Tell whether threads can share only one axis, a long one, apart from the ``carried`` axes."""
+        """Tell whether one long axis is the only one, apart from ``carried`` axes, whose elements threads can share."""
         further = [d for i, d in enumerate(self.shape) if i not in (row, *carried) and isinstance(d, int) and d != 1]
         extent = self.shape[row]
         return not further and isinstance(extent, int) and extent >= SHARED_TILES * COLUMNS
@@ -178,7 +179,7 @@ def rows(
 ) -> Body:
     """Wrap ``body`` in loops whose rounds may run in any order, the innermost one in vectors if it is long.
 
-    ``strides``: of what is written; the axis along which elements are adjacent becomes the innermost.
+    ``strides`` are those of the written array. The axis along which elements are adjacent becomes the innermost.
     """
     order = [i for i, name in enumerate(names) if name]
     adjacent = [i for i in order if strides and strides[i] == 1]
@@ -197,7 +198,7 @@ def adjacent_axis(strides: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
 
 
 def is_wide(extent: Dim) -> bool:
-    """Tell whether a row is long enough to be worth vectors."""
+    """Tell whether a row is long enough for vectors."""
     return not isinstance(extent, int) or extent >= WIDE
 
 
@@ -214,8 +215,7 @@ def dense(shape: Sequence[Dim]) -> list[Dim]:
 def unravel(flat: Expr, shape: Sequence[Dim], name: str) -> tuple[Body, list[Expr]]:
     """Return the indices of the element number ``flat`` of a dense array, and the variables that they need.
 
-    Index k is ``flat // stride_k mod extent_k``, where the outermost one needs no mod and the innermost one no
-    division.
+    Index k is ``flat // stride_k mod extent_k``. The outermost index needs no mod, and the innermost no division.
     """
     lets: list[Let] = []
     result: list[Expr] = []

@@ -1,1 +1,1 @@
-"""Equal graphs that take less to compute, whatever they are for."""
+"""Passes that replace graphs by equal ones that are cheaper to compute, in any module."""

@@ -1,11 +1,10 @@
-"""One order for the arguments of commutative ops, so that equal computations are one node however written. Bit-exact.
+"""One order for the arguments of commutative ops, so that equal computations become one node. Bit-exact.
 
     add(v1, v0)    =>    add(v0, v1)
 
 The argument with the longer chain of ops comes first: the branch of a residual layer before its shortcut. Ties are
-broken by the expressions, near ops before distant ones, and last by the names of inputs. So the order depends neither
-on how the graph was built nor, in a stack of equal layers, on which of them it is in, and the layers share their
-kernels.
+broken by the expressions, near ops before distant ones, and last by the names of inputs. So the order does not depend
+on how the graph was built, and it is the same in all layers of a stack of equal layers, which then share their kernels.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ NEAR = 4  # the length of chains of ops, from a node on, that are compared befor
 class _Digests:
     """Digests of a node's expression.
 
-    ``near[i]``: of its ops up to the distance i; ``anonymous``: of all of it but the names of inputs and the values of
-    constants; ``full``: of all of it.
+    ``near[i]`` is the digest of its ops up to the distance i. ``anonymous`` leaves out the names of inputs and the
+    values of constants, and ``full`` is of everything.
     """
 
     steps: int
@@ -82,13 +81,13 @@ def _digests(node: Node, args: list[_Digests]) -> _Digests:
 
 
 def _own(node: Node) -> str:
-    """Write a node's op and attributes."""
+    """Format a node's op and attributes."""
     attrs = [v.key if isinstance(v, Literal | Subgraph) else (k, str(v)) for k, v in node.attrs.items()]
     return repr((node.op.name, attrs))
 
 
 def _form(node: Node) -> str:
-    """Write the same without what differs between equal layers: names, and constants that may be weights."""
+    """Format a node without the parts that differ between equal layers: names, and constants that may be weights."""
     is_weight = node.op is const and node.attrs["value"].array.size > 1
     return repr((node.op.name, str(node.type))) if node.op is input_ or is_weight else _own(node)
 

@@ -1,4 +1,4 @@
-"""Attention with a constant mask is computed in blocks of rows, each over the columns that its rows may see.
+"""Compute attention with a constant mask in blocks of rows, each over the columns that its rows may attend to.
 
     v1 = contract(q, k, ..) : f32[64,64]           v1 = contract(slice(q, 0..16), slice(k, 0..16)) : f32[16,16]
     v2 = where(mask, v1, -inf)                     v2 = where(slice(mask, ..), v1, -inf)
@@ -7,9 +7,9 @@
                                                    ..
                                                    v9 = concat(v4, v6, v8, ..) : f32[64,8]
 
-Scores that a mask makes -inf have no part in a maximum, nor in a sum after the exponential. So a causal mask leaves
-little more than half of the work, and scores take the memory of one block. Bit-exact, but for infinities and nan among
-masked values: their products with 0 are left out.
+Scores that a mask makes -inf have no effect on a maximum, nor on a sum after the exponential. So with a causal mask
+little more than half of the work remains, and scores need the memory of one block. The pass is bit-exact, except for
+infinities and nan among masked values, whose products with 0 are left out.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Array = np.ndarray[Any, Any]
 class _Chain:
     """The nodes of an attention: ``scores``, elementwise work, reductions, and ``last``, which sums over the columns.
 
-    ``axes`` maps each node to its axes of the rows and of the columns, None where it has none; ``mask`` [rows, columns]
-    is true for the scores that a row sees.
+    ``axes`` maps each node to its axes of the rows and of the columns, or None. ``mask`` [rows, columns] is true for
+    the scores that a row attends to.
     """
 
     scores: Node
@@ -203,7 +203,7 @@ def _hidden_state(node: Node, chain: _Chain, hidden: Mapping[Node, str]) -> str 
 
 
 def _takes_first_column(node: Node, places: Mapping[Node, Axes]) -> bool:
-    """Tell whether a node is what each row has in the first column: one that every block computes."""
+    """Tell whether a node is the first column of each row, which every block computes."""
     if node.op is not st.slice_ or node.arg(0) not in places or places[node.arg(0)][1] is None:
         return False
     shape, column = node.arg(0).type.shape, places[node.arg(0)][1]
@@ -212,7 +212,10 @@ def _takes_first_column(node: Node, places: Mapping[Node, Axes]) -> bool:
 
 
 def _masks(chain: _Chain, node: Node, mask: Node, hides: Array) -> bool:
-    """Set the mask of the chain from a constant along rows and columns; tell whether it is one, and none but this."""
+    """Set the mask of the chain to a constant along rows and columns.
+
+    Tell whether the node is one, and the only one.
+    """
     inner, places = mask, tuple(range(mask.type.rank))
     if mask.op is st.broadcast:
         inner, places = mask.arg(0), mask.attrs["axes"]

@@ -4,8 +4,8 @@
     v5 = mul(g, b)                          =>     v5 = mul(g, v4)
     v6 = add(v4, v5)
 
-A gradient is such a sum where a value was used twice: gelu(x) = x * cdf(x). What remains of the sum does not depend on
-the gradient that comes in, so the kernel of the forward pass computes it, and stores one derivative for all its parts.
+The gradient of a value that is used twice is such a sum, as in gelu(x) = x * cdf(x). The remaining sum does not depend
+on the incoming gradient. So the kernel of the forward pass computes it, and stores one derivative for all terms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def common_factors(graph: Graph) -> None:
     kept = set(graph.roots())
 
     def factors(node: Node) -> list[Node]:
-        """Return what a product multiplies; a product that something else reads is one factor."""
+        """Return the factors of a product. An inner product that something else reads is one factor."""
         if node.op is not ew.mul or len(used.get(node, ())) > 1 or node in kept:
             return [node]
         return [factor for a in node.args for factor in factors(a.find())]

@@ -1,4 +1,4 @@
-"""A product with a concatenation becomes a product with each part, if one of them lies in memory. Reassociates.
+"""A product with a concatenation becomes a product with each part, if a part is in memory. Reassociates.
 
     v2 = concat(cache, new, axis=0)                   v3 = contract(q, cache, spec=b,ab->a)
     v3 = contract(q, v2, spec=b,ab->a)      =>        v4 = contract(q, new, spec=b,ab->a)
@@ -6,8 +6,8 @@
 
     v4 = contract(p, v2, spec=a,ab->b)      =>        contract(slice(p, ..), cache) + contract(slice(p, ..), new)
 
-So attention over a cache and new values does not copy the cache. Concatenations of computed parts stay: kernels write
-such parts in place.
+So attention over a cache and new values does not copy the cache. Concatenations of computed parts are kept, as kernels
+write such parts in place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def multiply_parts(node: Node) -> Node | None:
 
 
 def _part(x: Node, labels: str, label: str, start: Dim, size: Dim) -> Node:
-    """Slice ``x`` along a label; return it as it is where it has no such label."""
+    """Slice ``x`` along a label; return it unchanged if it has no such label."""
     return st.part(x, labels.index(label), start, size) if label in labels else x
 
 

@@ -6,8 +6,8 @@
     v3 = scan(w, h, x, body=.., consts=1, carries=1) : (f32[3])
     v4 = result(v3, index=0)
 
-Dead are results that nothing reads, carries that only feed themselves, and operands that no subgraph uses: the saved
-carries of a loop that is not differentiated, and unwanted gradients of one that is.
+Results that nothing reads, carries that only feed themselves, and operands that no subgraph uses are dead. Examples are
+the saved carries of a loop that is not differentiated, and unused gradients of one that is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Replacement = tuple[Node, list[int]]  # the smaller node, and the indices of the
 
 @pass_over("graphs", after=("entries",))
 def dead_code(graph: Graph) -> None:
-    """Drop unread results, carries and operands of every control flow node, users before what they use."""
+    """Drop unread results, carries and operands of every control-flow node, users before their arguments."""
     done: set[Node] = set()
     while (node := next((n for n in reversed(graph.nodes()) if n.op in RULES and n not in done), None)) is not None:
         readers = [n for n in graph.nodes() if n.op is result and n.arg(0) is node]
@@ -81,7 +81,7 @@ RULES: dict[Op, Callable[[Node, Sequence[int]], Replacement]] = {scan: _scan, wh
 
 
 def _keep_results(body: Subgraph, outputs: Iterable[int]) -> Graph:
-    """Copy ``body`` with the results ``outputs`` alone, and eliminate what they do not need."""
+    """Copy ``body`` with only the results ``outputs``, and eliminate nodes that they do not depend on."""
     copy = body.copy()
     copy.outputs = {f"r{i}": copy.outputs[f"r{i}"] for i in outputs}
     dead_code(copy)

@@ -1,18 +1,18 @@
-"""Keep every form that rules give of a node, and take the cheapest: an acyclic e-graph. Only where options ask for it.
+"""Keep every form of a node that rules produce, and extract the cheapest: an acyclic e-graph, optional.
 
     v1 = exp(v0)
     v2 = add(v1, 1.0)    =>    v2 = softplus(v0)
     v3 = log(v2)
 
-The other passes that have rules replace a node by the first better form that one of them gives; here all forms stay,
-as in the e-graphs of Cranelift (Fallin, 2023), and what comes later chooses. A class is the forms of one value. Rules
-fire when a node is added, its arguments first, once for each combination of the forms of its arguments. A form refers
-to the forms of its arguments that were there before it, so that nothing goes in circles, and one walk in the order of
-their making finds the cheapest of each class. Reassociates, as the rules do that it applies.
+The other passes with rules replace a node by the first better form that a rule produces. Here all forms are kept, as in
+the e-graphs of Cranelift (Fallin, 2023), and the choice comes last. A class is the forms of one value. Rules are
+applied when a node is added, after its arguments, once for each combination of the forms of its arguments. A form
+refers only to forms of its arguments that are older, so that there are no cycles, and one walk in order of creation
+finds the cheapest form of each class. The pass reassociates, as the rules that it applies do.
 
-Two limits are known. Costs are those of a tree: what several nodes share is counted for each, so the pass compares
-whole graphs at the end, each node counted once, and leaves a graph as it is that would not get cheaper. And where two
-classes turn out to be one, nodes that were made before take the forms that they knew then.
+Two limits are known. Costs are those of a tree: a node that several nodes share is counted for each of them. So at the
+end the pass compares whole graphs, with each node counted once, and keeps a graph that would not get cheaper. And if
+two classes are found to be equal, older nodes refer to the forms known at their creation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ RULES: dict[Op | None, tuple[Rule, ...]] = {
 
 
 class Step(NamedTuple):
-    """``rule`` made ``new`` of ``old``; without a rule, they are one op of arguments that were equal at ``time``."""
+    """``rule`` rewrote ``old`` to ``new``. Without a rule, both are one op of arguments that were equal at ``time``."""
 
     time: int
     rule: str
@@ -92,7 +92,7 @@ class EGraph:
         return node
 
     def add(self, root: Node, depth: int = 0) -> None:
-        """Add a node with all that it needs, and everything that rules make of these."""
+        """Add a node and its arguments, and all forms that rules produce from these."""
         stack = [root]
         while stack:
             missing = [a for a in stack[-1].args if a not in self._parent]
@@ -129,7 +129,7 @@ class EGraph:
                     self.join(view, better, rule.__name__)
 
     def join(self, old: Node, new: Node, rule: str = "") -> None:
-        """Make one class of two, and note why."""
+        """Merge two classes, and record why."""
         a, b = self.find(old), self.find(new)
         if a is b:
             return
@@ -170,7 +170,7 @@ class EGraph:
         return {root: built[node] for root, node in results.items()}
 
     def explain(self, old: Node, new: Node) -> list[Step]:
-        """Return the rules that make ``new`` of ``old``, in their order, each once; some are read backwards."""
+        """Return the rules that rewrite ``old`` to ``new``, in order and each once; some apply backwards."""
         steps: dict[Step, None] = {}
         seen: set[tuple[Node, Node]] = set()
         stack: list[Step | tuple[Node, Node, float]] = [(old, new, inf)]
@@ -188,7 +188,10 @@ class EGraph:
         return list(steps)
 
     def _path(self, old: Node, new: Node, time: float) -> list[Step]:
-        """Return the steps from one form of a class to another. There is one way, as each step joined two classes."""
+        """Return the steps from one form of a class to another.
+
+        There is a single path, as each step merged two classes.
+        """
         came: dict[Node, tuple[Node, Step] | None] = {old: None}
         queue = [old]
         for node in queue:
@@ -206,7 +209,7 @@ class EGraph:
 
 
 def cost(node: Node) -> int:
-    """Return the operations of a node, and the bytes that it writes where no other node's kernel computes it.
+    """Return the operations of a node, plus the bytes that it writes unless another node's kernel computes it.
 
     A function such as exp counts as ``FUNCTION`` operations, a view as one, and a scan as all of its rounds.
     """
@@ -240,7 +243,7 @@ def total_cost(nodes: Iterable[Node]) -> int:
 
 
 def form(node: Node, depth: int = SHOWN) -> str:
-    """Write a node as an expression, down to a few ops."""
+    """Format a node as an expression of a few ops."""
     if node.op is input_:
         return str(node.attrs["name"])
     if node.op is st.const:
@@ -261,7 +264,10 @@ def saturate(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]] = RULES) ->
 
 
 def take_cheapest(graph: Graph, rules: Mapping[Op | None, Sequence[Rule]] = RULES) -> list[str]:
-    """Give the roots of a graph their cheapest forms, if it gets cheaper by that; return the proof, a rule a line."""
+    """Replace the roots of a graph by their cheapest forms if that is cheaper.
+
+    Return the proof, one rule on each line.
+    """
     classes, copies = saturate(graph, rules)
     forms = classes.extract(copies[root] for root in graph.roots())
     better = topological(forms.values())

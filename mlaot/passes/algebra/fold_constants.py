@@ -1,10 +1,12 @@
-"""Compute at build what depends on constants alone, in the arithmetic of its type. Bit-exact up to the op's accuracy.
+"""Compute at build time nodes that depend only on constants, in the arithmetic of their type.
+
+The pass is bit-exact up to the accuracy of the ops.
 
     v0 = const(value=2.0)
     v1 = const(value=3.0)    =>    v2 = const(value=6.0)
     v2 = mul(v0, v1)
 
-A broadcast stays: it costs nothing, but a folded one would be stored. So does a part whose size is open.
+A broadcast is kept, as it costs nothing, while a folded one would be stored. A part whose size is open is kept too.
 """
 
 from __future__ import annotations

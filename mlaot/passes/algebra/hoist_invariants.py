@@ -4,9 +4,9 @@
       r0 = tanh(h + contract(x, w))     =>      v4 = scan(h, v3, ..)
                                                   r0 = tanh(h + a1)
 
-Work before the loop: what depends on its constants alone; products of its inputs with constants, as one product over
-all rounds, and what depends on these. Work after it: products with constants that only results need, and sums over the
-rounds of gradients of weights, as one product that sums over the label of the rounds.
+Work moves before the loop if it depends only on constants of the loop, or on products of its inputs with constants,
+which become one product over all rounds. Work moves after the loop if only results need it: products with constants,
+and sums over the rounds of gradients of weights, which become one product that also sums over the rounds.
 
     v5 = scan(zeros, dy, x, ..)                 v5 = contract(dy, x, spec=ab,ac->bc)
       r0 = s + contract(dy, x, ..)      =>      v6 = add(zeros, v5)
@@ -47,8 +47,7 @@ def hoist_invariants(graph: Graph) -> None:
 class _Loop:
     """The parts of a scan: a copy of its body in which nodes are forwarded, and an operand for each of its inputs.
 
-    ``outer_results`` need no loop; ``emitted`` are values that every round hands out for results computed after the
-    loop.
+    ``outer_results`` need no loop. ``emitted`` are values that every round outputs for results computed after the loop.
     """
 
     node: Node
@@ -78,7 +77,7 @@ class _Loop:
         return {*self.consts, *self.xs, *self.emitted}
 
     def outside(self, nodes: Sequence[Node], emitted: Mapping[Node, Node] | None = None) -> list[Value]:
-        """Compute values in the graph around the loop, for all rounds where they differ between rounds."""
+        """Compute values in the graph around the loop, for all rounds at once if they differ between rounds."""
         operands = {n: (a, False) for n, a in self.consts.items()}
         operands |= {n: (a, True) for n, a in (*self.xs.items(), *(emitted or {}).items())}
         part = Graph("outside")
@@ -90,7 +89,7 @@ class _Loop:
         return batch_into(self.node.graph, part, list(operands.values()), self.length)
 
     def enter(self, nodes: Sequence[Node]) -> None:
-        """Compute nodes of the body outside; they become inputs of it."""
+        """Compute nodes of the body outside, and make them inputs of the body."""
         for node, (value, varies) in zip(nodes, self.outside(nodes), strict=True):
             new = self.body.input(f"h{len(self.body.inputs)}", node.type)
             self.body.forward(node, new)
@@ -115,7 +114,7 @@ def _hoist(node: Node) -> list[Node]:
 
 
 def _move_constant_carries(loop: _Loop) -> None:
-    """Make a constant of each carry that no round changes."""
+    """Convert each carry that no round changes to a constant."""
     for i, (carry, start) in enumerate(list(loop.carries.items())):
         if loop.outputs[i] is carry:
             loop.consts[carry] = loop.outer_results[i] = start
@@ -147,14 +146,14 @@ def _frontier(loop: _Loop, inside: set[Node]) -> list[Node]:
 
 
 def _move_invariants(loop: _Loop) -> None:
-    """Move what depends on constants alone before the loop."""
+    """Move nodes that depend only on constants before the loop."""
     nodes = loop.nodes()
     varying = _reachable(nodes, (*_varying_carries(loop), *loop.xs))
     loop.enter(_frontier(loop, {n for n in nodes if n not in varying}))
 
 
 def _move_input_products(loop: _Loop) -> None:
-    """Move products of inputs with constants before the loop, and what depends on these but on no carry."""
+    """Move products of inputs with constants before the loop, and nodes that depend on these but on no carry."""
     nodes = loop.nodes()
     late = _reachable(nodes, (*_varying_carries(loop), *[n for n in nodes if n.op.draws]))
     varying = _reachable(nodes, (*_varying_carries(loop), *loop.xs))
@@ -171,7 +170,7 @@ def _is_product(node: Node, varying: set[Node]) -> bool:
 
 
 def _move_stored_results(loop: _Loop) -> None:
-    """Take results that are a constant or an input, or a view of one, from outside of the loop."""
+    """Compute results that are a constant or an input, or a view of one, outside of the loop."""
     outside = {*loop.consts, *loop.xs}
     sources = {i: n for i, n in loop.open_results().items() if i >= len(loop.carries) and base_of(n) in outside}
     for i, (value, varies) in zip(sources, loop.outside(list(sources.values())), strict=True):
@@ -179,7 +178,7 @@ def _move_stored_results(loop: _Loop) -> None:
 
 
 def _sums(loop: _Loop) -> dict[int, Node]:
-    """Find carries that are sums which can be added up after the loop; return the summand of each."""
+    """Find carries that are sums which can be computed after the loop; return the summand of each."""
     used = users(loop.nodes())
     outputs = list(loop.open_results().values())
     summands: dict[int, Node] = {}
@@ -215,7 +214,7 @@ def _leaves(part: Node) -> list[Node]:
 
 
 def _products(part: Node) -> list[Node]:
-    """List the products that a sum consists of."""
+    """List the products that are terms of a sum."""
     if part.op is red.contract:
         return [part]
     if part.op is ew.add or part.op.linear:
@@ -233,7 +232,7 @@ def _is_addable(part: Node, available: set[Node]) -> bool:
 
 
 def _is_worth(part: Node, available: set[Node]) -> bool:
-    """Tell whether the operands to keep of each round take at most twice the room of the summand."""
+    """Tell whether the operands to store for each round need at most twice the memory of the summand."""
     operands = {base_of(a) for p in _products(part) for a in p.args} - available
     return sum(_size(n) for n in operands) <= 2 * _size(part)
 
@@ -243,7 +242,7 @@ def _size(node: Node) -> int:
 
 
 def _late_results(loop: _Loop, sums: Mapping[int, Node]) -> dict[int, Node]:
-    """Find results that alone need products with constants, so that these can follow the loop."""
+    """Find products with constants that only results depend on, which can follow the loop."""
     nodes = loop.nodes()
     needed = set(loop.emitted)
     needed |= {n for i, n in loop.open_results().items() if i < len(loop.carries) and i not in sums}

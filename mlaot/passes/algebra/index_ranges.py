@@ -1,13 +1,13 @@
-"""Note for each entry and input which of its integers are indices, and their ranges. Bit-exact.
+"""Record for each entry and input which of its integers are indices, and their ranges. Bit-exact.
 
 v0 = input(label) : i64[batch]                             v0 = input(label) : i64[batch]    # 0 to 9, ignored -100
 v1 = index(v0, size=10, ignored=-100) : i64[batch]    =>
 v2 = equal(broadcast(v1), broadcast(0..9))                 v2 = equal(broadcast(v0), broadcast(0..9))
 
-An index is a caller's as long as ops only move it: slices, transposes and reshapes, stacks and concatenations, casts,
-and the body of a scan. Other indices are the model's own, and the op defines what happens out of range. So are indices
-in a branch of ``cond`` or in a ``while``, which may be there to avoid reading out of range. The ranges are those of the
-entries as they were derived, since later passes may replace an index by anything.
+An index is the caller's as long as ops only move it: slices, transposes and reshapes, stacks and concatenations, casts,
+and the body of a scan. Other indices are the model's own, and the op defines the result for an index out of range.
+Indices in a branch of ``cond`` or in a ``while`` also count as the model's, as the condition may prevent a read out of
+range. The ranges are derived from the entries at this point, since later passes may replace an index by anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARTS, STEPS = 64, 10_000
 
 @pass_over("module", after=("entries",))
 def index_ranges(module: Module) -> None:
-    """Note the ranges of all entries, then remove every ``index``."""
+    """Record the ranges of all entries, then remove every ``index``."""
     for name, graph in module.graphs.items():
         by_input: dict[str, list[IndexRange]] = {}
         # Training in tiles reads rows that it computes, but reads the inputs as the loss does.
@@ -58,7 +58,7 @@ def index_ranges(module: Module) -> None:
 
 
 def _narrowness(range_: IndexRange) -> float:
-    """Sort the narrowest range last: golden vectors draw for one range after the other."""
+    """Return a key that sorts the narrowest range last, as golden vectors draw for one range after another."""
     return -range_.size if isinstance(range_.size, int) else 1
 
 
@@ -72,7 +72,7 @@ def _remove_indices(graph: Graph) -> None:
 
 
 def _join(ranges: list[IndexRange], new: IndexRange) -> list[IndexRange]:
-    """Add a range to a list; merge it with one of the same elements where the two are one range."""
+    """Add a range to a list, or merge it with a range of the same elements if both are one range."""
     for i, old in enumerate(ranges):
         same = old.box == new.box and old.ignored == new.ignored
         if same and (old.size == new.size or (isinstance(old.size, int) and isinstance(new.size, int))):
@@ -116,7 +116,7 @@ def _follow(node: Node, box: Box, index_range: IndexRange) -> Iterator[tuple[Nod
 
 
 def _canonical_box(box: Box, shape: tuple[Dim, ...]) -> Box:
-    """Write a box in one form: positive steps, None for all of an axis, an empty box for all elements."""
+    """Normalize a box: positive steps, None for a whole axis, an empty box for all elements."""
     spans = [_ascending(span, n) for span, n in zip(box, shape, strict=False)]
     return tuple(spans) if any(spans) else ()
 
@@ -139,7 +139,7 @@ def _index(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _kept_axes(node: Node, box: Box) -> Iterator[Part]:
-    """Yield all arguments, cut along the axes that the op keeps; none for a cut along other axes."""
+    """Yield all arguments with their boxes along the axes that the op keeps; none if the box cuts other axes."""
     axes = axes_of(node)
     kept = {label for labels in axes.args for label in labels} - axes.whole
     if not any(span for label, span in zip(axes.result, box, strict=True) if label in axes.whole):
@@ -148,7 +148,7 @@ def _kept_axes(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _compose(start: Dim, step: int, span: Span) -> Span:
-    """Return the elements ``span`` of a slice as elements of what is sliced: start + (a + i b) step."""
+    """Return the elements ``span`` of a slice as elements of the sliced value: start + (a + i b) step."""
     return start + span[0] * step, span[1], span[2] * step
 
 
@@ -176,7 +176,7 @@ def _reshape(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
-    """Split a part of several axes into runs in row-major order; return none where these are not known."""
+    """Split a part of several axes into runs in row-major order; return none if these are unknown."""
     # Element (i, j, ..) lies at sum_k (start_k + i_k step_k) strides_k, where strides_k is the product of later sizes.
     spans = [span or (0, n, 1) for span, n in zip(cut, sizes, strict=True)]
     strides = [product(tuple(sizes[i + 1 :])) for i in range(len(sizes))]
@@ -193,13 +193,13 @@ def _flat(cut: list[Span | None], sizes: list[Dim]) -> list[Span]:
 
 
 def _offsets(span: Span, stride: Dim) -> range | None:
-    """Return how far the elements of a span lie behind its first one, where that is known."""
+    """Return the distances of the elements of a span from its first one, if known."""
     count, step = span[1], span[2] * stride
     return range(0, count * step, step) if isinstance(count, int) and isinstance(step, int) else None
 
 
 def _split(run: Span, sizes: Sequence[Dim]) -> list[Box]:
-    """Split a run of row-major elements into parts of several axes; return none where these are not known."""
+    """Split a run of row-major elements into parts of several axes; return none if these are unknown."""
     if len(sizes) == 1:
         return [(run,)]
     row_size = product(tuple(sizes[1:]))
@@ -233,13 +233,13 @@ def _take(node: Node, box: Box) -> Iterator[Part]:
 
 
 def _elements(span: Span) -> list[int] | None:
-    """List the elements of a span, where they are known."""
+    """List the elements of a span, if they are known."""
     start, count, step = span
     return [start + i * step for i in range(count)] if isinstance(start, int) and isinstance(count, int) else None
 
 
 def _gather(node: Node, box: Box) -> Iterator[Part]:
-    """Yield the rows that constant indices read. Rows at computed places are chosen, not moved."""
+    """Yield the rows that constant indices read. Rows at computed indices count as selected, not moved."""
     x, places, lead = node.arg(0), node.arg(1), node.attrs["lead"]
     rank, n = places.type.rank, x.type.shape[lead]
     if places.op is st.broadcast and all(axis >= lead for axis in places.attrs["axes"]):  # the same for all examples

@@ -1,10 +1,11 @@
-"""Make graphs legal for lowering: the last axis is reduced on its own, as examples are; a kernel computes each root.
+"""Make graphs legal for lowering: the last axis and the examples are reduced separately, and a kernel computes each
+root.
 
     v1 = sum(v0, axes=(0, 1))           v1 = sum(v0, axes=(1,))
     return y=x                    =>    v2 = sum(v1, axes=(0,))
                                         return y=copy(x)
 
-Reassociates: the order of a sum over several axes is fixed here.
+The pass reassociates, as it fixes the order of a sum over several axes.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def sort_words(node: Node) -> Node | None:
 
 
 def _is_strided(node: Node) -> bool:
-    """Tell whether a view cuts the last axis of its source, so that other neighbours are not adjacent."""
+    """Tell whether a view slices the last axis of its source, so that elements along other axes are not adjacent."""
     while is_view(node) and node.args:
         below = node.arg(0)
         if node.op is st.slice_ and node.type.rank and _cuts_last(node.attrs["step"], node.type, below.type):

@@ -1,10 +1,11 @@
-"""Choose once: behind a condition, an inner choice by the same one is known. Bit-exact.
+"""Select once: inside of a selection, the result of an inner selection by the same condition is known. Bit-exact.
 
     v1 = greater(x, 0.0)                         v1 = greater(x, 0.0)
     v2 = where(v1, 0.0, x)               =>      v2 = expm1(x)
     v3 = where(v1, x, expm1(v2))                 v3 = where(v1, x, v2)
 
-The inner choice keeps the gradient finite where the outer one takes the other value; what is left needs it no longer.
+The inner selection keeps the gradient finite where the outer one selects the other value. After differentiation it is
+no longer needed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mlaot.schedule.tuning import CHOICE_STEPS
 
 @pass_over("graphs", after=("entries",))
 def nested_choices(graph: Graph) -> None:
-    """Apply the rule of this file to every choice."""
+    """Apply the rule of this file to every selection."""
     everywhere(_choose_once, graph)
 
 
@@ -26,7 +27,7 @@ def _choose_once(graph: Graph) -> None:
     used, kept = users(graph.nodes()), set(graph.roots())
 
     def chosen(x: Node, condition: Node, side: int, left: int = CHOICE_STEPS) -> Node:
-        """Return a value that equals ``x`` wherever ``condition`` takes that side of a choice."""
+        """Return a value that equals ``x`` wherever ``condition`` selects this side."""
         x = x.find()
         if not x.op.elementwise or len(used.get(x, ())) != 1 or x in kept or not left:
             return x

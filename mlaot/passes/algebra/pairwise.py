@@ -6,9 +6,9 @@
     v5 = mul(v4, v4)
     v6 = sum(v5, axes=(2,))
 
-The kernel of products computes them: in registers, a vector along the pairs, with what follows in its epilogue. They
-stay sums of differences, since the squares of two far away points cancel. Whatever else reads the differences changes
-no bit of the sums: it computes its own.
+The kernel of products computes them in registers, with vectors along the pairs, and later work in its epilogue. The
+sums remain sums of differences, since expanded squares of two distant points would cancel. Other readers of the
+differences compute these again, so they change no bit of the sums.
 """
 
 from __future__ import annotations

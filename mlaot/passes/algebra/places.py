@@ -1,4 +1,4 @@
-"""Indices that are computed, as polynomials in where they stand: those that read each element in its order."""
+"""Computed indices as polynomials in their positions, to find indices that read each element in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Steps = dict[int, Dim]  # by axis, how much an index grows along it; 0 where it 
 
 
 def reads_all_in_order(index: Node, count: Dim) -> bool:
-    """Tell whether indices are 0, 1, 2.. below ``count`` in the order of their places, whatever the named dims are."""
+    """Tell whether indices are 0, 1, 2.. below ``count`` in order of their positions, for all values of named dims."""
     shape = index.type.shape
     if product(shape) != count or index.type.dtype is not i64:  # others may have gone round
         return False
@@ -22,7 +22,7 @@ def reads_all_in_order(index: Node, count: Dim) -> bool:
 
 
 def _steps(node: Node) -> Steps | None:
-    """Return how indices grow from 0 on; None: in no such way."""
+    """Return the steps by which indices grow from 0, or None if they have none."""
     node = node.find()
     if node.op is st.iota:
         return {node.attrs["axis"]: 1}

@@ -1,11 +1,11 @@
-"""Products of one value with all parts of a tensor become one product, of which parts are taken. Reassociates.
+"""Products of one value with all parts of a tensor become one product, which is then sliced. Reassociates.
 
     v2 = slice(w, start=(0, 0), size=(8, 8))         v2 = contract(h, w, spec=ac,bc->ab)
     v3 = slice(w, start=(8, 0), size=(8, 8))         v4 = slice(v2, start=(0, 0), size=(n, 8))
     v4 = contract(h, v2, spec=ac,bc->ab)      =>     v5 = slice(v2, start=(0, 8), size=(n, 8))
     v5 = contract(h, v3, spec=ac,bc->ab)
 
-The gates of a recurrent unit whose weights are one matrix are such, however the program computes them.
+Such products are the gates of a recurrent unit whose weights are one matrix.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def products_of_parts(graph: Graph) -> None:
 
 
 def _placed(node: Node, i: int) -> tuple[Place, int] | None:
-    """Return what operand ``i`` of a product is a part of along one axis that the result has, and where it starts."""
+    """Return the tensor that operand ``i`` is a part of along one axis of the result, and the part's start."""
     part, other, spec = node.arg(i), node.arg(1 - i), node.attrs["spec"]
     if part.op is not st.slice_ or any(step != 1 for step in part.attrs["step"]):
         return None

@@ -6,9 +6,9 @@
     v3 = sub(mul(g, broadcast(r)), broadcast(v2))          v3 = sub(g, broadcast(v1))
     v4 = mul(v3, a)                                        v4 = mul(v3, y)
 
-with r = 1 / s and one s for each row. That is the gradient of a softmax, where a = exp(x) and s its sum; those of a
-layer, batch or RMS normalization have its parts. The quotient is kept for other products anyway; what it was divided
-from need not be.
+Here r = 1 / s, with one s for each row. This is the gradient of a softmax with a = exp(x) and its sum s. The gradients
+of a layer, batch or RMS normalization have parts of it. The quotient is stored for other products anyway, and the
+dividend then need not be stored.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Quotients = dict[Node, list[tuple[Node, Node]]]
 
 @pass_over("module", after=("reciprocal", "contract"), when=lambda o: not o.deterministic)
 def quotient_gradients(module: Module) -> None:
-    """Apply the rules of this file to the graphs of a module that trains; others keep their bits."""
+    """Apply the rules of this file to the graphs of a module that trains. Other modules keep their bits."""
     if module.trains:
         for graph in module.graphs.values():
             everywhere(read_quotients, graph)
 
 
 def read_quotients(graph: Graph) -> None:
-    """Use quotients that a graph has in the place of what was divided."""
+    """Use quotients that a graph has in place of their dividends."""
     nodes = graph.nodes()
     inverses = {n.arg(1): n for n in nodes if n.op is ew.div and number(n.arg(0)) == 1.0}
     known = set(inverses.values())
@@ -56,7 +56,7 @@ def read_quotients(graph: Graph) -> None:
 
 
 def _reads(node: Node, a: Node, position: Mapping[Node, int]) -> bool:
-    """Tell whether a node is computed from another one, as the sum that a softmax divides by is."""
+    """Tell whether a node is computed from another one, as is the divisor of a softmax."""
     stack, seen = [node], {node}
     while stack:
         args = {b.find() for b in stack.pop().args} - seen
@@ -118,7 +118,7 @@ def _divisible(product: Node, quotients: Quotients) -> list[tuple[Node, Node, No
 
 
 def _exchange(product: Node, old: Node, new: Node) -> Node:
-    """Return a product with ``new`` in the place of its factor ``old``."""
+    """Return a product with ``new`` in place of its factor ``old``."""
     if product is old:
         return new
     if product.op is not ew.mul or product is new:
@@ -127,9 +127,9 @@ def _exchange(product: Node, old: Node, new: Node) -> Node:
 
 
 def _without(node: Node, factor: Node) -> Node | None:
-    """Return a value divided by one of its factors, None where it does not have it.
+    """Return a value divided by one of its factors, or None if it does not have the factor.
 
-    A factor of one number for each row is also one of what the row's number is a factor of.
+    If a number for each row is a factor, the number's own factors are factors too.
     """
     if node is factor:
         return full_like(node, 1.0)

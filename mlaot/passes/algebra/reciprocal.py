@@ -1,11 +1,11 @@
-"""Division by a broadcast value becomes one division and many products, where the setting ``fast_division`` allows it.
+"""Division by a broadcast value becomes one division and many products, if the setting ``fast_division`` allows it.
 
-Reassociates (one rounding more); where the reciprocal overflows, so does the product.
+The pass reassociates (one more rounding). If the reciprocal overflows, the product overflows too.
 
 v2 = broadcast(v1, shape=(b, 10), axes=(0,))           v2 = div(1.0, v1)
 v3 = div(v0, v2)                                 =>    v3 = mul(v0, broadcast(v2))
 
-Quotients that an op then rounds to whole numbers stay: close to a half, the last bit would decide.
+Quotients that an op rounds to whole numbers are kept, as the last bit of a number close to a half decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def divide_once(node: Node) -> Node | None:
 
 
 def is_rounding(node: Node) -> bool:
-    """Tell whether a node makes whole numbers of floats."""
+    """Tell whether a node rounds floats to whole numbers."""
     return node.op in ROUNDINGS or (node.op is ew.cast and node.type.dtype.kind in "iu")
 
 

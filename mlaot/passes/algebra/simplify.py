@@ -4,7 +4,7 @@
     v3 = mul(v1, -1.0)        =>    v2 = sub(v0, v1)
     v4 = add(v2, v3)
 
-``x + 0`` and ``x * 0`` stay: the first turns -0 into 0, the second is not 0 for infinities and nan.
+``x + 0`` and ``x * 0`` are kept: the first changes -0 to 0, and the second is not 0 for infinities and nan.
 """
 
 from __future__ import annotations

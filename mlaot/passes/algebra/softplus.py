@@ -1,4 +1,4 @@
-"""Compute log(1 + exp(x)), however it is written, by one function. Reassociates (fewer roundings; no overflow).
+"""Compute each form of log(1 + exp(x)) by one function. Reassociates (fewer roundings; no overflow).
 
 v1 = log1p(exp(v0))                                             =>    v1 = softplus(v0)
 v1 = log(add(exp(v0), 1))                                       =>    v1 = softplus(v0)
@@ -7,10 +7,10 @@ v1 = add(relu(v0), softplus(neg(abs(v0))))                      =>    v1 = softp
 v1 = sub(minimum(v0, 0), softplus(neg(abs(v0))))                =>    v1 = neg(softplus(neg(v0)))
 v1 = where(v0 > 20, v0, softplus(minimum(v0, 20)))              =>    v1 = softplus(v0)
 
-The last one only where 20, or another threshold, is so large that nothing is left of exp(-x) beside x.
+The last rule applies only if 20, or another threshold, is so large that x + exp(-x) rounds to x.
 
-The tanh of a softplus, as in Mish (Misra, 2019), takes one exponential alone: tanh(log(1 + e)) =
-((1 + e)^2 - 1) / ((1 + e)^2 + 1) = n / (n + 2) with n = e (e + 2); beyond 20 it is 1.
+The tanh of a softplus, as in Mish (Misra, 2019), needs only one exponential: tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 +
+e)^2 + 1) = n / (n + 2) with n = e (e + 2); beyond 20 it is 1.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def tanh_of_softplus(node: Node) -> Node | None:
 
 
 def _cut(node: Node) -> tuple[Node, float] | None:
-    """Return x and t of ``where(x > t, x, softplus(x))``; its argument may be ``minimum(x, t)``. t is positive."""
+    """Return x and t of ``where(x > t, x, softplus(x))``; its argument may be ``minimum(x, t)``. The threshold t must
+    be positive.
+    """
     if node.op is not comparison.where or node.arg(0).op is not comparison.greater:
         return None
     x, limit = (a.find() for a in node.arg(0).args)
@@ -104,7 +106,7 @@ def _cut(node: Node) -> tuple[Node, float] | None:
 
 
 def _inside(node: Node, *ops: Op) -> Node | None:
-    """Return what these ops are applied to, the outermost first, None where they are not."""
+    """Return the argument of a chain of these ops, the outermost first, or None for any other node."""
     for op in ops:
         if node.op is not op:
             return None

@@ -1,4 +1,4 @@
-"""Sorted values are sorted themselves where nothing wants their indices; where few are wanted, these are searched.
+"""Sort values themselves if nothing reads their indices, and search the values if only few are read.
 
 v1 = argsort(v0, axis=1)                      v1 = sort(v0, axis=1)
 v2 = gather(v0, v1, lead=1)             =>    return y=v1
@@ -8,7 +8,7 @@ v1 = sort(v0, axis=1)                         v1 = sort(v0, axis=1, places=(4, 6
 v2 = slice(v1, start=(0, 4), ..)        =>    v2 = slice(v1, start=(0, 4), ..)
 v3 = slice(v1, start=(0, 5), ..)              v3 = slice(v1, start=(0, 5), ..)
 
-Gradients and indices that are results want the order, which is then found once. Bit-exact.
+Gradients, and indices that are results, need the order, which is then computed once. Bit-exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Users = Mapping[Node, Sequence[Node]]
 
 @pass_over("graphs", after=("entries", "simplify"))
 def sorted_values(graph: Graph) -> None:
-    """Sort values in place of gathers by their order, then look where places of the order are all that is read."""
+    """Sort values in place of gathers by their order, then restrict sorts to the places that are read."""
     for op, rule in ((argsort, _sort_values), (sort, _search)):
         nodes = graph.nodes()
         found = [node for node in nodes if node.op is op]
@@ -40,7 +40,7 @@ def sorted_values(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Moved:
-    """A node with elements of another one, those of its axis ``axes[i]`` along axis i; ``again`` makes it of others."""
+    """A node that moves elements of another one, from axis ``axes[i]`` to axis i; ``again`` applies the same move."""
 
     node: Node
     axes: tuple[int, ...]

@@ -5,8 +5,8 @@
     v3 = contract(g, v1, spec=ca,cb->ab)            v6 = neg(mul(mul(g, c), lr))
     v4 = sub(w, mul(v3, lr))                        v4 = sparse_add(w, x, v6, axis=1)
 
-Scalar factors move to the dense operand, so that kernels read the sparse one as the caller passes it. Other ops read
-a sparse value as any other.
+Scalar factors move to the dense operand, so that kernels read the sparse one as the caller passes it. Other ops treat a
+sparse value as any other value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mlaot.passes.rewrite import rewrite
 
 @pass_over("graphs", after=("entries", "contract"))
 def sparse_products(graph: Graph) -> None:
-    """Rewrite the products, then the sums that they go into; remove the declarations that remain."""
+    """Rewrite the products, then the sums that have them as terms, and remove the remaining declarations."""
     if not any(node.op is sparse for node in graph.nodes()):
         return
     rewrite(graph, {red.contract: (multiply_sparse,)})
@@ -84,7 +84,7 @@ Factor = tuple[Op, Node]  # a scalar that a value is multiplied with, or divided
 
 
 def _sparse_source(node: Node) -> tuple[Node, list[Factor]] | None:
-    """Return the value behind a declaration of sparsity, and its factors; None for other nodes."""
+    """Return the value that is declared sparse, and its factors; None for other nodes."""
     factors: list[Factor] = []
     declared = False
     while True:

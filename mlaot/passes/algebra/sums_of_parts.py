@@ -1,11 +1,11 @@
-"""Join what sums put side by side: zeros around each part are neither stored nor added. Reassociates further terms.
+"""Concatenate terms of sums that are side by side, without storing and adding zeros. Reassociates other terms.
 
     v1 = pad(a, 0.0, low=(0, 0), high=(0, 8)) : f32[n,12]
     v2 = pad(b, 0.0, low=(0, 4), high=(0, 0)) : f32[n,12]      =>      v3 = concat(a, b, axis=1) : f32[n,12]
     v3 = add(v1, v2)
 
-That is the gradient of a value that was split: into the gates of a recurrent unit, into queries, keys and values. It is
-bit-exact, but for -0, where nothing else is added.
+Such a sum is the gradient of a value that was split, into the gates of a recurrent unit or into queries, keys and
+values. Without other terms the pass is bit-exact, except for -0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sums_of_parts(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """Values side by side from ``low`` on along an axis, with zeros before and, to the number of ``high``, behind."""
+    """Values from ``low`` on along an axis, with zeros before them and ``high`` zeros after them."""
 
     values: tuple[Node, ...]
     axis: int
@@ -100,7 +100,7 @@ def _part_of(node: Node) -> _Part | None:
 
 
 def _added(parts: Iterable[_Part]) -> list[_Part]:
-    """Add parts at the same place."""
+    """Add up parts at the same place."""
     found: dict[tuple[int, Dim, Dim], _Part] = {}
     for part in parts:
         place = part.axis, part.low, part.high
@@ -110,7 +110,7 @@ def _added(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _joined(parts: Sequence[_Part]) -> list[_Part]:
-    """Join parts that begin where others end; each is in one row of them."""
+    """Join parts that begin where others end into rows; each part is in one row."""
     begins: dict[tuple[int, Dim], list[_Part]] = {}
     for part in parts:
         begins.setdefault((part.axis, part.low), []).append(part)

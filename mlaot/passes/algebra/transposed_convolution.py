@@ -7,9 +7,9 @@
     v2 = window(pad(x, interior=(0, 0, 1, 1)))                v2 = flip(window(pad(dy), strides=(2, 2)))
     v3 = contract(dy, v2, spec=..)                  =>        v3 = contract(v2, x, spec=..)
 
-With strides, there are zeros between the elements of dy, and with a transposed convolution between those of x:
-``spread_convolution`` spares the first, the second rule the others. What was padded in front of a convolution is cut
-off the gradient; it is not computed at all.
+With strides, there are zeros between the elements of dy, whose products ``spread_convolution`` removes. With a
+transposed convolution there are zeros between the elements of x, whose products the second rule removes. The gradient
+of padding before a convolution is sliced off, and is not computed at all.
 
     v2 = contract(window(pad(dy, low=(0, 0, 2))), w)          v2 = contract(window(pad(dy, low=(0, 0, 1))), w)
     v3 = slice(v2, start=(0, 0, 1), ..)             =>
@@ -53,9 +53,9 @@ def convolve_gradient(node: Node) -> Node | None:
 
 
 def _is_worth(node: Node) -> bool:
-    """Tell whether the products with zeros between the elements of dy can be spared, or there are none.
+    """Tell whether products with zeros between the elements of dy can be avoided, or there are none.
 
-    In microbatches, the products of all windows stay in the caches: adding them is faster than such a convolution.
+    In microbatches, the products of all windows fit the caches, so that adding them is faster than such a convolution.
     """
     strides, dilations = node.attrs["strides"], node.attrs["dilations"]
     is_spread = any(s != 1 for s in strides)
@@ -64,7 +64,7 @@ def _is_worth(node: Node) -> bool:
 
 
 def _windows(dy: Node, axes: list[int], node: Node) -> Node | None:
-    """Take the windows of padded ``dy``: for each folded element, those of ``dy`` that it contributed to.
+    """Return the windows of padded ``dy``: for each folded element, the elements of ``dy`` that it contributed to.
 
     With K taps and dilation d, y[p] = sum_k x[p + k d] w[k], so dx[p] = sum_k dy[p - k d] w[k]. With (K - 1) d zeros in
     front of dy and j = K - 1 - k, that is sum_j padded[p + j d] w[K - 1 - j]: a window times the flipped weights.

@@ -1,14 +1,14 @@
-"""Upcast float16 and bfloat16: they are stored in 16 bits, computed in float32, and rounded after every op. Bit-exact.
+"""Upcast float16 and bfloat16: store in 16 bits, compute in float32, and round after every op. Bit-exact.
 
     v2 = mul(v0, v1) : f16[4]           v2 = cast(v0) : f32[4]
     v3 = add(v2, v0) : f16[4]    =>     v3 = cast(v1) : f32[4]
                                         v4 = round_f16(mul(v2, v3)) : f32[4]
                                         v5 = cast(add(v4, v2)) : f16[4]
 
-Computed values stay float32, but each op rounds them to a number that 16 bits hold, as the cast that stores them does.
-So no result depends on which values are stored. Sums and contractions accumulate in float32 and round once. Ops that
-only move values stay in 16 bits, unless they lie between two computations; repeated or padded values are upcast before
-that.
+Computed values are float32, but each op rounds them to a number that 16 bits can hold, as the cast that stores them
+does. So no result depends on which values are stored. Sums and contractions accumulate in float32 and round once. Ops
+that only move values remain in 16 bits, unless they are between two computations. Repeated or padded values are upcast
+before they are repeated or padded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_narrow(value: Any) -> bool:
 
 
 def _is_choice(node: Node, wide: dict[Node, Node]) -> bool:
-    """Tell whether a node chooses among values of which one was computed."""
+    """Tell whether a node selects between values of which one was computed."""
     return node.op is where and node.type.dtype in NARROW and any(_base(a.find()) in wide for a in node.args)
 
 

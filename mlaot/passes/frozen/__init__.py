@@ -1,1 +1,1 @@
-"""What is done to weights that nothing changes after the build."""
+"""Passes over frozen weights, which nothing changes after the build."""

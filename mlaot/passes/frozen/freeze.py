@@ -1,4 +1,4 @@
-"""In a module with frozen weights, compute at build what depends on weights alone. Reassociates.
+"""In a module with frozen weights, compute at build time values that depend only on weights. Reassociates.
 
     v2 = contract(x, w) : f32[b,8]                 v2 = contract(x, folded0) : f32[b,8]
     v3 = sub(v2, mean)                    =>       v3 = add(v2, folded1)
@@ -45,7 +45,7 @@ AFFINE = (ew.add, ew.sub, ew.mul)
 
 @pass_over("module", after=("entries", "keep_declared", "upcast"))
 def freeze(module: Module) -> None:
-    """Fold what is fixed in every entry of a module with frozen weights."""
+    """Fold fixed values in every entry of a module with frozen weights."""
     if not module.is_frozen:
         return
     for graph in module.graphs.values():
@@ -61,13 +61,13 @@ def freeze(module: Module) -> None:
 
 
 def fixed_by(module: Module) -> IsFixed:
-    """Return a predicate that tells whether a node depends on constants and weights alone."""
+    """Return a predicate that tells whether a node depends only on constants and weights."""
     written = {name for graph in module.graphs.values() for name in graph.writes}
     return fixed_from(set(module.slots) - written)
 
 
 def fixed_from(weights: Container[str]) -> IsFixed:
-    """Return a predicate that tells whether a node depends on constants and inputs of these names alone."""
+    """Return a predicate that tells whether a node depends only on constants and inputs of these names."""
     memo: dict[Node, bool] = {}
 
     def is_leaf_fixed(node: Node) -> bool:
@@ -130,11 +130,11 @@ def source_of(node: Node) -> Node:
 
 
 def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) -> dict[Op | None, tuple[Rule, ...]]:
-    """Make the rules for known fixed nodes; a product that several nodes read is computed once."""
+    """Return the rules for known fixed nodes. A product that several nodes read is computed once."""
     affine: dict[Node, bool] = {}
 
     def parts(node: Node) -> tuple[Node, Node] | None:
-        """Split into the argument that varies, if it is a scaled product with weights, and the fixed one."""
+        """Return the varying argument, if it is a scaled product with weights, and the fixed argument."""
         for x, y in ((node.arg(0), node.arg(1)), (node.arg(1), node.arg(0))):
             if is_fixed(y) and not is_fixed(x) and (node.op.commutative or x is node.arg(0)):
                 return (x, y) if is_affine(x) else None
@@ -156,7 +156,7 @@ def rules(is_fixed: IsFixed, readers: Mapping[Node, int], magnitude: Magnitude) 
         return affine[node]
 
     def scale_weights(weights: Node, scale: Node, op: Op) -> Node | None:
-        """Scale weights; None where an element gets infinite or subnormal, or its size is not known."""
+        """Scale weights, or return None if an element would become infinite or subnormal, or its size is unknown."""
         result = op(weights, scale)
         result = compute_before_broadcast(result) or result
         if not isinstance(product(source_of(result).type.shape), int):
@@ -247,9 +247,10 @@ def _compute(module: Module, graph: Graph, is_fixed: IsFixed) -> None:
 
 
 def _own_operands(module: Module, graph: Graph) -> None:
-    """Store as weights what products read of weights through views, and constants that products read.
+    """Store as weights the views of weights that products read, and the constants that products read.
 
-    Only such weights are stored as the product's kernel reads them best. The constants grow by a part at most.
+    Only weights can be stored in the layout that is best for the product's kernel. The size of the constants grows
+    little.
     """
     is_fixed = fixed_by(module)
     reads: dict[Node, dict[Node, list[Node]]] = {}  # by stored value: views of it and their readers
@@ -303,7 +304,7 @@ def fixed_values(slots: Mapping[str, Array], graph: Graph, nodes: Sequence[Node]
 
 
 def check_frozen(module: Module, key: str) -> None:
-    """Refuse a setting that changes weights where they are not frozen."""
+    """Raise ``MlaotError`` for a setting that changes weights in a module whose weights are not frozen."""
     value = getattr(module.options, key)
     if value and key == "quantize" and module.adapters:
         raise MlaotError(
@@ -318,7 +319,7 @@ def check_frozen(module: Module, key: str) -> None:
 
 
 def _is_worth(node: Node) -> bool:
-    """Tell whether a value is made of weights and is no larger than they are; ``fold_constants`` folds others."""
+    """Tell whether a value depends on weights and is no larger than they are. ``fold_constants`` folds other values."""
     if not isinstance(product(node.type.shape), int):
         return False
     weights: dict[Node, int] = {}
@@ -331,7 +332,7 @@ def _is_worth(node: Node) -> bool:
 def _bytes(node: Node) -> int:
     """Return the size of a value in bytes, of floats at 4 each.
 
-    ``half_weights`` stores again in 16 bits what was upcast to 32.
+    Values that were upcast to 32 bits count as such, although ``half_weights`` stores them in 16 bits again.
     """
     size = product(node.type.shape)
     assert isinstance(size, int), f"bug in mlaot: {node} is fixed, but its size is not"
@@ -341,7 +342,7 @@ def _bytes(node: Node) -> int:
 def add_weight(module: Module, value: Array, dtype: DType | None = None) -> str:
     """Add a weight of this value, and return its name; equal values share a weight.
 
-    ``dtype`` is that of the graphs where NumPy has another: bfloat16 is float32 in NumPy.
+    ``dtype`` is the dtype in graphs if NumPy's differs: bfloat16 is float32 in NumPy.
     """
     dtype = dtype or BY_NUMPY[str(value.dtype)]
     for name in module.named_by_value(value):

@@ -7,23 +7,24 @@
                                                 v5 = quantize(v3 * (32767 / v4)) : i16[b,25,32]
                                                 v6 = contract_groups(v5, v1, v2, v4 / 32767) : f32[b,64]
 
-Changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -128..127, or -8..7, times
-the scale. Scales are bfloat16, which has float32's range; they are rounded before the weights are divided by them, so
-that costs nothing. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is rounded in the same groups:
-to 16 bits beside int8, which moves results by a fiftieth of what the weights do, or less, and to 8 bits beside int4, by
-a fifteenth. The sum of a group is one of integers. With int4 it begins with what ``quantized.py`` says:
+The pass changes results. With ``weights_dtype = "int8"`` or ``"int4"``, a weight is the nearest of -128..127, or -8..7,
+times the scale. Scales are bfloat16, which has the range of float32. They are rounded before the weights are divided by
+them, so their rounding costs no accuracy. (llama.cpp's Q8_0 and Q4_0 have the same groups.) The other operand is
+rounded in the same groups: to 16 bits with int8, and to 8 bits with int4. The error of this rounding is at most 1/50
+and 1/15 of that of the weights. The sum of a group is a sum of integers. With int4 it begins with the correction in
+``quantized.py``:
 
     v6 = sum(v5) * -8 : i32[b,25]
     v7 = contract_groups(v5, v1, v2, v4 / 127, v6) : f32[b,64]
 
-A table of which rows are read is stored so, too, once if it is also the weight of a product. What is read of it is made
-floats again:
+A table of which rows are read is stored in this form too, once if it is also the weight of a product. The rows that are
+read are converted to floats:
 
     v1 = input(name=w) : f32[1000,64]            v1 = input(name=folded0) : i32[2,8,1000]
     v2 = gather(v1, v0) : f32[n,64]       =>     v2 = gather_groups(v1, scales, v0) : f32[n,64]
 
-A step that trains adapters takes the transpose of a weight, too, and many rows. There, the weight is computed anew from
-its integers, in memory of the step:
+A step that trains adapters also uses the transpose of a weight, and many rows. It recomputes the weight from its
+integers, in memory of the step:
 
     v1 = input(name=w) : f32[64,784]             v3 = reshape(right_shift(left_shift(v1, 24 ..), 24) * v2) : f32[784,64]
     v4 = contract(v0, v1) : f32[b,784]    =>     v4 = contract(v0, v3) : f32[b,784]
@@ -61,9 +62,9 @@ TINY = np.finfo(np.float32).tiny
 
 @dataclass(frozen=True)
 class Grouped:
-    """A matrix in groups of its first axis: the names of its words and of its scales, and how many rows it has.
+    """A matrix in groups of its first axis: the names of its words and of its scales, and its number of rows.
 
-    ``is_turned``: it is the transpose of the weight that it stands for.
+    With ``is_turned`` it is the transpose of the weight.
     """
 
     words: str
@@ -136,7 +137,7 @@ def split_dense(node: Node, is_fixed: IsFixed) -> tuple[Node, Node] | None:
 
 
 def is_table(node: Node, is_fixed: IsFixed) -> bool:
-    """Tell whether a node reads rows of a frozen matrix that are whole groups, and many."""
+    """Tell whether a node reads rows of a large frozen matrix whose rows are whole groups."""
     if node.op is not ix.gather or node.attrs["lead"] or node.arg(0).op is not st.input_ or not is_fixed(node.arg(0)):
         return False
     table = node.arg(0).type
@@ -151,7 +152,7 @@ def is_table(node: Node, is_fixed: IsFixed) -> bool:
 def round_groups(w: Array, bits: int) -> tuple[Array, Array]:
     """Round a matrix to integers times a scale for each group of rows and each column; return both.
 
-    The number of a group that is farthest from 0 becomes an end of the range, -8 or 7: the one with the smaller sum of
+    The number of a group that is farthest from 0 becomes an end of the range, -8 or 7, whichever has the smaller sum of
     squared errors.
     """
     groups = np.pad(w, ((0, -len(w) % GROUP_WEIGHTS), (0, 0))).reshape(-1, GROUP_WEIGHTS, w.shape[1])
@@ -181,7 +182,7 @@ def _group(module: Module, value: Array, bits: int) -> Grouped:
 
 
 def _group_tables(module: Module, graph: Graph, grouped: dict[str, Grouped], bits: int) -> None:
-    """Read the rows of tables from groups: those of products with the same weight, where there are such."""
+    """Read the rows of tables from groups, which are those of products with the same weight if there are any."""
     is_fixed = fixed_by(module)
     reads = [node for node in graph.nodes() if is_table(node, is_fixed)]
     values = fixed_values(module.slots, graph, [node.arg(0) for node in reads])
@@ -200,7 +201,7 @@ def _trains(module: Module, graph: Graph) -> bool:
 
 
 def _root(w: Node) -> tuple[Node, bool]:
-    """Look through transposes of a matrix; tell whether it lies the other way round."""
+    """Return the matrix that transposes are of, and whether it is transposed."""
     is_turned = False
     while w.op is st.transpose:
         is_turned ^= tuple(w.attrs["perm"]) == (1, 0)
@@ -209,7 +210,7 @@ def _root(w: Node) -> tuple[Node, bool]:
 
 
 def _compute_anew(graph: Graph, grouped: Mapping[str, Grouped]) -> None:
-    """Let products read what groups stand for in place of the weights themselves."""
+    """Let products read matrices that are recomputed from groups in place of the weights."""
     for node in [node for node in graph.nodes() if node.op is red.contract]:
         args = list(node.args)
         for i, a in enumerate(node.args):
@@ -221,7 +222,7 @@ def _compute_anew(graph: Graph, grouped: Mapping[str, Grouped]) -> None:
 
 
 def _ungroup(graph: Graph, groups: Grouped) -> Node:
-    """Compute the matrix of rows along the sum that groups stand for."""
+    """Recompute the matrix that groups represent, with rows along the sum."""
     bits, (count, words, columns) = groups.bits, groups.shape
     weights, scale = groups.inputs(graph)
     shape = (count, words, WORD // bits, columns)

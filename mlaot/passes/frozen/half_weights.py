@@ -3,15 +3,15 @@
     v1 = input(name=w) : f32[64,10]                v1 = input(name=w) : f32[64,10], stored as f16
     v2 = contract(v0, v1) : f32[b,10]      =>      v2 = contract(v0, v1) : f32[b,10]
 
-So are tables of which rows are gathered; the rows are converted after that.
+Tables of which rows are gathered are also stored in 16 bits, and the rows are converted after the gather.
 
     v1 = input(name=w) : f32[1000,10]              v1 = input(name=w) : f16[1000,10]
     v2 = gather(v1, v0) : f32[b,10]        =>      v2 = gather(v1, v0) : f16[b,10]
                                                    v3 = cast(v2) : f32[b,10]
 
-With a ``weights_dtype`` of 16 bits, the pass changes results: it rounds the weights once, at build. Else the pass is
-bit-exact: it stores in 16 bits only weights whose numbers 16 bits hold, as those of a float16 network or of a quantized
-one. Constant operands of products become weights for it.
+With a ``weights_dtype`` of 16 bits, the pass changes results: it rounds the weights once, at build time. Otherwise it
+is bit-exact: it stores in 16 bits only weights whose numbers 16 bits can hold, such as those of a float16 network or of
+a quantized one. Constant operands of products are converted to weights first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HALVES: dict[str, DType] = {"float16": BY_NUMPY["float16"], "bfloat16": bf16}
 
 @pass_over("module", after=("freeze", "quantize", "legalize"))
 def half_weights(module: Module) -> None:
-    """Round weights to a ``weights_dtype`` of 16 bits; else store in 16 bits those that 16 bits hold exactly."""
+    """Round weights to a ``weights_dtype`` of 16 bits, or without one store in 16 bits those that fit exactly."""
     check_frozen(module, "weights_dtype")
     if not module.is_frozen:
         return
@@ -96,7 +96,7 @@ def _gather_narrow(node: Node, dtype: DType) -> None:
 
 
 def _name_constants(module: Module, graph: Graph) -> None:
-    """Make weights of constant arrays that only products read, since only weights are stored in 16 bits."""
+    """Convert constant arrays that only products read to weights, since only weights are stored in 16 bits."""
     for node in graph.nodes():
         is_array = node.op is st.const and node.type.shape != () and node.type.dtype is f32
         if is_array and all(user.op is red.contract and i >= 0 for user, i in uses(graph, node)):

@@ -4,8 +4,8 @@ v2 = cast(equal(broadcast(x), broadcast(0..256))) : f32[b,257]        v2 = where
 v3 = contract(v2, w, spec=ab,bc->ac) : f32[b,64]                =>    v3 = gather(tanh(concat(w, 0)), v2)
 v4 = tanh(v3)
 
-Only with frozen weights, as the table is computed at build, and only where they are finite, so that a product with 0 is
-0. Exact but for the sign of zeros.
+The rules apply only to frozen weights, as the table is computed at build time, and only to finite ones, so that a
+product with 0 is 0. They are exact except for the sign of zeros.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _is_finite(module: Module, node: Node) -> bool:
 
 
 def _index_or_zeros(index: Node, classes: int) -> Node:
-    """Return the index where it is in range, else that of the row of zeros."""
+    """Return the index if it is in range, and else the index of the row of zeros."""
     zero, end = full_like(index, 0), full_like(index, classes)
     return cmp.where(bitwise_and(cmp.less_equal(zero, index), cmp.less(index, end)), index, end)
 
@@ -109,7 +109,7 @@ def compute_table(is_fixed: IsFixed, node: Node) -> Node | None:
 
 
 def _is_smaller(table: Node, index: Node) -> bool:
-    """Tell whether a table is smaller than what is gathered from it; where that is open, whether it is small."""
+    """Tell whether a table is smaller than the gathered rows, or if their number is open, whether it is small."""
     size, rows, count = product(table.type.shape), table.type.shape[0], product(index.type.shape)
     if not (isinstance(size, int) and isinstance(rows, int)):
         return False

@@ -1,25 +1,25 @@
-"""Compute products with frozen float32 weights in 8-bit integers, where the setting ``quantize`` asks for it.
+"""Compute products with frozen float32 weights in 8-bit integers, if the setting ``quantize`` asks for it.
 
     v1 = input(name=w) : f32[784,10]           v1 = input(name=folded0) : i32[196,10]
     v2 = contract(v0, v1) : f32[b,10]    =>    v2 = quantize(v0 * 255) : u8[b,784]
                                                v3 = contract_bytes(reshape(v2), v1) : f32[b,10]
                                                v4 = mul(v3, 0.00012..) : f32[b,10]
 
-Changes results. Weights are signed bytes, w = s q with a scale s for each output channel. Activations are unsigned
-bytes, x = t (q - z): with a sample, t and z follow from the range that its inputs give; else each call computes t for
-each row, and z is 128, or 0 for values that are never negative. The products in loops, of recurrent layers, are among
-them: a sample shows the range of a state in all rounds; else it follows from what computes the state, such as a tanh
-(``bounds.py``), and needs no measuring. (Jacob et al., Quantization and Training of Neural
-Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
+The pass changes results. Weights are signed bytes, w = s q, with a scale s for each output channel. Activations are
+unsigned bytes, x = t (q - z). With a sample, t and z follow from the range that its inputs give. Otherwise each call
+computes t for each row, and z is 128, or 0 for values that are never negative. Products in the loops of recurrent
+layers are quantized too. A sample gives the range of a state in all rounds; otherwise the range follows from the op
+that computes the state, such as a tanh (``bounds.py``), without measurement. (Jacob et al., Quantization and Training
+of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018, sections 2.1 to 2.3.)
 
-Products that would be slower so stay float32, unless the setting is ``int8-all``.
+Products that would be slower remain float32, unless the setting is ``int8-all``.
 
-Products of values that are bytes already, as in quantized ONNX models, need no setting: their sums are exact before
-they are rounded to float32, and nothing else changes. Where weights are unsigned bytes less a zero point, the signed
-ones that stand for them are off by a number for each channel, w = s (q + o), and sums of activations make up for it.
+Products of values that are already bytes, as in quantized ONNX models, need no setting. Their sums are exact before
+they are rounded to float32, and nothing else changes. If weights are unsigned bytes minus a zero point, the equivalent
+signed bytes differ by a number for each channel, w = s (q + o), for which sums of activations compensate.
 
-Where few pairs of weights have products whose sum 16 bits do not hold, what these have too much is listed, and added
-apart, for AVX2 adds pairs in 16 bits: v3 = add(contract_bytes(v2, v1), contract_entries(v2)).
+AVX2 adds pairs of products in 16 bits. If the products of a few pairs of weights exceed 16 bits, the excess is listed
+and added separately: v3 = add(contract_bytes(v2, v1), contract_entries(v2)).
 
 Moves between a value and the product, such as the windows of a convolution, then move bytes.
 """
@@ -77,10 +77,10 @@ Move = tuple[Node, int, int]  # a node that moves elements, and the axis of word
 
 @dataclass(frozen=True)
 class Factor:
-    """The operands of a product with weights ``w``: ``base``, along whose ``axis`` four neighbours make a word.
+    """The operands of a product with weights ``w``: ``base``, along whose ``axis`` four neighbours form a word.
 
-    ``steps`` are the moves from the base to the product, where ``label`` is that axis. ``kept`` pairs axes of the base
-    that are axes of the result and nothing else with these.
+    ``steps`` are the moves from the base to the product, in which the axis has the label ``label``. ``kept`` pairs axes
+    of the base with the axes of the result that they become.
     """
 
     product: Node
@@ -111,8 +111,8 @@ class Weights:
 class Place:
     """A graph whose products are quantized: an entry, or the body of a loop.
 
-    ``values`` are those of weights; ``ranges`` those of what is multiplied with them, where they are known. ``add``
-    makes an input of weights in words, and ``name`` tells how a weight is called.
+    ``values`` are the values of weights, and ``ranges`` the known ranges of their factors. ``add`` makes an input for
+    weights in words, and ``name`` returns the name of a weight.
     """
 
     graph: Graph
@@ -147,7 +147,7 @@ def quantize(module: Module) -> None:
 
 
 def _quantize_products(module: Module, place: Place) -> int:
-    """Quantize the products of a graph; return how many were of bytes already."""
+    """Quantize the products of a graph; return the number of products that already were of bytes."""
     graph, count = place.graph, 0
     candidates = [(f, find_codes(f.base)) for node in graph.nodes() if (f := factor(node, place.is_fixed)) is not None]
     factors = [(f, codes) for f, codes in candidates if module.options.quantize or codes is not None]
@@ -170,7 +170,7 @@ def _quantize_products(module: Module, place: Place) -> int:
 
 
 def _in_entry(module: Module, graph: Graph, is_fixed: IsFixed) -> Place:
-    """Describe an entry, whose ranges a sample shows."""
+    """Describe an entry, whose ranges a sample gives."""
 
     def values(weights: Sequence[Node]) -> list[Array]:
         return fixed_values(module.slots, graph, weights)
@@ -185,7 +185,7 @@ def _in_entry(module: Module, graph: Graph, is_fixed: IsFixed) -> Place:
 
 
 def _in_loop(module: Module, loop: Loop, is_fixed: IsFixed) -> Place:
-    """Describe the body of a loop: a sample shows the ranges in all rounds, else what is computed may bound them."""
+    """Describe the body of a loop, whose ranges in all rounds a sample gives, or else bounds of its ops."""
     graph = loop.node.graph
     weights = {n.attrs["name"]: a for n, a in loop.consts.items() if is_fixed(a)}
 
@@ -217,7 +217,7 @@ def _name_of(w: Node) -> str:
 
 
 def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
-    """Describe a product whose operands bytes can stand for; None for other nodes."""
+    """Describe a product whose operands bytes can represent; None for other nodes."""
     if node.op is not red.contract or node.type.dtype is not f32:
         return None
     operands = split_product(node, is_fixed)
@@ -241,23 +241,23 @@ def factor(node: Node, is_fixed: IsFixed) -> Factor | None:
 
 
 def _is_faster_in_float(f: Factor) -> bool:
-    """Tell whether too few products are added for each number that is rounded before, or scaled back after them."""
+    """Tell whether too few products are added for each number that is rounded before or scaled back after them."""
     result = float(prod(map(nominal, f.product.type.shape)))
     numbers = prod(map(nominal, f.base.type.shape)) + result
     return result * _terms(f) < QUANTIZED_WORK * numbers
 
 
 def _terms(f: Factor) -> int:
-    """Return how many products each sum adds."""
+    """Return the number of products in each sum."""
     return prod(int(d) for c, d in zip(f.weight_labels, f.w.type.shape, strict=True) if c not in f.out)
 
 
 def _look_through(
     x: Node, labels: str, label: str, out: str
 ) -> tuple[Node, int, tuple[Move, ...], tuple[tuple[int, int], ...]]:
-    """Look through moves that keep an axis separate from all others.
+    """Follow moves that keep an axis separate from all others to their source.
 
-    Return the value behind them, the axis there, the moves, and its other axes that are axes of the result.
+    Return the source, its axis, the moves, and its other axes that are axes of the result.
     """
     axis = labels.index(label)
     steps: list[Move] = []
@@ -270,7 +270,7 @@ def _look_through(
 
 
 def _source_axis(node: Node, axis: int) -> int | None:
-    """Return the axis of a move's argument that is ``axis`` of its result, and nothing else; else None."""
+    """Return the axis of a move's argument that becomes exactly ``axis`` of its result, or None."""
     attrs = node.attrs
     if node.op is st.window:
         return axis if axis < node.arg(0).type.rank and axis not in attrs["axes"] else None
@@ -291,7 +291,7 @@ def _source_axis(node: Node, axis: int) -> int | None:
 
 
 def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, Range]:
-    """Evaluate the smallest and the largest number of nodes on the inputs of the sample."""
+    """Return the smallest and the largest number of each node on the inputs of the sample."""
     wanted = list(dict.fromkeys(node.find() for node in nodes))
     arguments = {name for name in graph.inputs if name not in module.slots}
     if module.sample is None or not arguments <= module.sample.keys() or not wanted:
@@ -315,7 +315,7 @@ def _ranges(module: Module, graph: Graph, nodes: Iterable[Node]) -> dict[Node, R
 
 
 def split_sample(sample: Mapping[str, Array], graph: Graph) -> list[dict[str, Array]]:
-    """Split a sample into batches of ``ROWS`` where all inputs lead with one and the same named dimension."""
+    """Split a sample into batches of ``ROWS`` if all inputs have the same named dimension first."""
     leading = {str(graph.inputs[name].type.shape[:1]) for name in sample}
     is_open = all(graph.inputs[name].type.rank and names(graph.inputs[name].type.shape[0]) for name in sample)
     if not sample or len(leading) != 1 or not is_open:
@@ -334,7 +334,7 @@ class Codes:
 
 
 def find_codes(x: Node) -> Codes | None:
-    """Return the bytes behind unit * (bytes - zero) or a part of it, with both numbers; None for other values."""
+    """Return the bytes of unit * (bytes - zero) or of a part of it, with both numbers; None for other values."""
     x = x.find()
     if x.op in (st.slice_, st.reshape, st.transpose):
         inner = find_codes(x.arg(0))
@@ -364,7 +364,7 @@ def find_codes(x: Node) -> Codes | None:
 
 
 def integers(f: Factor, w: Array) -> Weights | None:
-    """Write weights as bytes; None where they are none. Unsigned ones with a zero point have an offset."""
+    """Return weights as bytes, or None if they are not bytes. Unsigned bytes with a zero point have an offset."""
     largest = _largest(f, w)
     byte = np.arange(1, 256).reshape(-1, *[1] * w.ndim)  # what the largest weight may be
     if not np.isfinite(w).all():
@@ -389,13 +389,13 @@ def integers(f: Factor, w: Array) -> Weights | None:
 
 
 def _is_exact(f: Factor, weights: Weights) -> bool:
-    """Tell whether float32 holds the sums of bytes with these weights, and those of what their offset adds."""
+    """Tell whether float32 can hold the sums of bytes with these weights, and the sums for their offset."""
     sizes = np.abs(weights.codes.astype(np.int64)).sum(axis=_summed(f)).max(initial=0)
     return 255 * max(int(sizes), int(np.abs(weights.offset).max()) * _terms(f)) < EXACT
 
 
 def _off_whole(x: Array) -> Array:
-    """Return how far numbers are from whole ones."""
+    """Return the distances of numbers from whole numbers."""
     return np.asarray(np.abs(x - np.rint(x)))
 
 
@@ -411,7 +411,7 @@ def _largest(f: Factor, w: Array) -> Array:
 def _round_weights(f: Factor, w: Array) -> Weights:
     """Round weights to signed bytes.
 
-    Neighbours of one sign share the range of a byte, so that their products have sums of 16 bits (``pairs_split``).
+    Neighbours of one sign share the range of a byte, so that the sums of their products fit 16 bits (``pairs_split``).
     """
     axis = f.weight_labels.index(f.label)
     even = np.pad(w, [(0, size % 2 if i == axis else 0) for i, size in enumerate(w.shape)])
@@ -447,9 +447,9 @@ def _product(place: Place, f: Factor, base: Bytes, weights: Weights) -> Node:
 
 
 def _sum_of_products(place: Place, f: Factor, x: Node, codes: Array) -> Node:
-    """Multiply words of bytes with weights; what a few have too much for sums of 16 bits is multiplied apart.
+    """Multiply words of bytes by weights. The excess of a few weights over sums of 16 bits is multiplied separately.
 
-    Without such sums, AVX2 is as slow as with float32; machines that add four products at once do not need them.
+    Without sums of 16 bits, AVX2 is as slow as with float32. Machines that add four products at once do not need them.
     """
     axis = f.weight_labels.index(f.label)
     padded = np.pad(codes, [(0, -size % 4 if i == axis else 0) for i, size in enumerate(codes.shape)])
@@ -470,7 +470,7 @@ def _sum_of_products(place: Place, f: Factor, x: Node, codes: Array) -> Node:
 
 
 def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
-    """Use numbers that are bytes already: shift signed ones by 128, and copy them where words need it."""
+    """Use numbers that are already bytes: shift signed bytes by 128, and copy them if words need it."""
     more = 128 if codes.node.type.dtype is i8 else 0
     zero: int | Node = int(codes.zero) + more if not isinstance(codes.zero, Node) else codes.zero
     if isinstance(zero, Node) and more:
@@ -487,7 +487,7 @@ def _reuse_codes(f: Factor, codes: Codes) -> Bytes:
 
 
 def _weights(f: Factor, codes: Array) -> tuple[str, Array]:
-    """Pack weights in words, and return their labels: an output channel comes last, for vector loads."""
+    """Pack weights in words, and return their labels. An output channel comes last, for vector loads."""
     axis, is_last = f.weight_labels.index(f.label), f.weight_labels[-1] in f.out
     order = range(codes.ndim) if is_last else sorted(range(codes.ndim), key=lambda i: f.weight_labels[i] in f.out)
     words = np.ascontiguousarray(np.transpose(q8.pack_words(codes, axis), order))
@@ -495,7 +495,7 @@ def _weights(f: Factor, codes: Array) -> tuple[str, Array]:
 
 
 def _quantize_range(f: Factor, range_: Range) -> Bytes:
-    """Quantize the base by a known range; return bytes, the code of 0, and the step between codes."""
+    """Quantize the base by a known range; return the bytes, the code of 0, and the step between codes."""
     low, high = range_
     unit = max(high - low, TINY) / 255
     zero = round(-low / unit)
@@ -523,7 +523,7 @@ def _quantize_rows(f: Factor) -> Bytes:
 def _words(f: Factor, codes: Node, zero: int | Node) -> Node:
     """Replay the moves on bytes, and group four neighbours along the axis of the label in a new last axis.
 
-    That axis stays the last until the end, so that the four are neighbours in memory.
+    The axis remains last until the end, so that the four are neighbours in memory.
     """
     rank, length = codes.type.rank, codes.type.shape[-1]
     assert isinstance(length, int)
@@ -542,7 +542,7 @@ def _words(f: Factor, codes: Node, zero: int | Node) -> Node:
 
 
 def _sums(f: Factor, codes: Node, zero: int | Node) -> Node:
-    """Add up, for each result, the numbers that the product multiplies: bytes less their zero."""
+    """Add up, for each result, the bytes that the product multiplies, minus their zero."""
     numbers = ew.cast(codes, dtype=f32)
     shape = numbers.type.shape
     less = st.broadcast(zero, shape=shape, axes=()) if isinstance(zero, Node) else fill(numbers, zero, numbers.type)
@@ -559,7 +559,7 @@ def _sums(f: Factor, codes: Node, zero: int | Node) -> Node:
 
 
 def _replay(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
-    """Replay a move, whose axis ``before`` becomes ``after``, on what has that axis as its last, of any length."""
+    """Replay a move, whose axis ``before`` becomes ``after``, on a value that has this axis last, of any length."""
     attrs, last, length = step.attrs, x.type.rank - 1, x.type.shape[-1]
     if step.op is st.pad:
         return st.pad(x, code, **{key: _last(attrs[key], before) for key in ("low", "high", "interior")})
@@ -580,7 +580,7 @@ def _replay(step: Node, x: Node, code: Node, before: int, after: int) -> Node:
 
 
 def _last(values: Sequence[Any], axis: int) -> tuple[Any, ...]:
-    """Move the item at ``axis`` behind the others."""
+    """Move the item at ``axis`` to the end."""
     return (*[value for i, value in enumerate(values) if i != axis], values[axis])
 
 

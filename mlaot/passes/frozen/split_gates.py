@@ -6,9 +6,9 @@
     v5 = tanh(v3[:, 128:])                                       v5 = add(v2[:, 1], x[:, 128:])
     v6 = mul(v4, v5)                                             v6 = mul(v4, tanh(v5))
 
-The weights are rearranged at build with the gate in front of the unit, so that one kernel computes all gates of some
-units and the elementwise work on them, see ``lower/gates.py``. Only with frozen weights, and where only elementwise
-work reads the gates. Bit-exact.
+The weights are rearranged at build time with the gate before the unit, so that one kernel computes all gates of some
+units and the elementwise work on them (``lower/gates.py``). The pass applies only to frozen weights, and only if all
+readers of the gates are elementwise. It is bit-exact.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _contractions(graph: Graph, done: set[Node]) -> Iterator[Node]:
 
 
 def _is_product(node: Node, i: int, weights: Mapping[Node, Array]) -> bool:
-    """Tell whether the last axis of the result is one of the weights, and all their others are summed."""
+    """Tell whether the last axis of the result is an axis of the weights, whose other axes are all summed."""
     *labels, out = red.parse_spec(node.attrs["spec"])
     return (
         node.arg(i) in weights
@@ -123,7 +123,7 @@ def _slices(
 
 
 def _is_part(node: Node, units: int) -> bool:
-    """Tell whether a slice is one of equal parts of the last axis, at least a vector long."""
+    """Tell whether a slice is one of equal parts of the last axis, each at least a vector long."""
     x, (start, size, step) = node.arg(0).type, (node.attrs[key] for key in ("start", "size", "step"))
     length = x.shape[-1]
     if not all(isinstance(d, int) for d in (length, start[-1], size[-1])):

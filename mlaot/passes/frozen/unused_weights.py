@@ -1,4 +1,4 @@
-"""Drop weights that nothing reads after others were computed from them at build. Bit-exact.
+"""Drop weights that nothing reads after other weights were computed from them at build time. Bit-exact.
 
 v0 = input(name=w) : f32[64,10]
 v1 = input(name=folded0) : f32[64,10]    =>    v1 = input(name=folded0) : f32[64,10]

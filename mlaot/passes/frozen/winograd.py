@@ -1,4 +1,4 @@
-"""Compute 3x3 convolutions with frozen weights by Winograd's transforms, where that is faster. Reassociates.
+"""Compute 3x3 convolutions with frozen weights by Winograd's transforms, if that is faster. Reassociates.
 
     v1 = pad(x, 0.0, low=(0, 0, 1, 1, 0), high=(0, 0, 1, 1, 0))
     v2 = window(v1, axes=(2, 3), sizes=(3, 3))
@@ -9,19 +9,19 @@
     v3 = winograd_output(v2, m=2, size=(56, 56))
 
 The channels are in blocks, and the strides are 1; a model of one image has no n. The transformed weights are computed
-in float64 and rounded once. They take more room than the weights: a wheel has these, and a module makes the others when
-it is first used (``Module.transformed``, mlaot/lower/prepare.py). Weights that are whole numbers are left alone: where
-the inputs are so too, the direct sum is exact. Tiles of 2x2 results (F2) round no worse than the sum they replace;
-those of 4x4 (F4) lose a digit, so they must be asked for (Lavin and Gray 2015, section 5.2). Where the direct sum gives
-an infinity, these may give nan; and in tiles of 4x4 what is not finite reaches all of its tile.
+in float64 and rounded once. They are larger than the weights, so a wheel contains the weights, and a module transforms
+them when it is first used (``Module.transformed``, mlaot/lower/prepare.py). Weights that are whole numbers are left
+alone, as for whole inputs the direct sum is exact. Tiles of 2x2 results (F2) have no larger rounding error than the
+direct sum. Tiles of 4x4 (F4) lose a digit, so a setting must ask for them (Lavin and Gray 2015, section 5.2). If the
+direct sum is infinite, the result may be nan, and in tiles of 4x4 a value that is not finite affects its whole tile.
 
-The time is counted in products of a vector of 16 with a scalar, for one image of nominal size if that is open::
+The time is counted in products of a vector of 16 with a scalar, for one image, of nominal size if the size is open::
 
     direct    9 (h w + W) C 16 O
     m x m     (m + 2)^2 (t + W) C 16 O + T[m] t (C + O)      t: tiles, C and O: blocks of 16 channels
 
-W, ``WEIGHT_PRODUCTS``, is the cost of loading a vector of weights from main memory: small maps of many channels wait
-for little else, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is the cost of
+W, ``WEIGHT_PRODUCTS``, is the cost of loading a vector of weights from main memory. It dominates for small maps of many
+channels, and F4 has four times as many weights as the direct sum. T, ``TRANSFORM_PRODUCTS``, is the cost of
 transforming a tile, mostly of moving its (m + 2)^2 vectors to and from the second-level cache.
 """
 
@@ -111,7 +111,7 @@ def _convolution(node: Node, is_fixed: IsFixed) -> tuple[Node, Pair, Pair, Node,
 
 
 def _strip_padding(x: Node) -> tuple[Node, Pair, Pair]:
-    """Return what is padded by zeros along both axes of space, and by how much."""
+    """Return the value that is padded by zeros along both spatial axes, and the amounts."""
     nothing = (0, 0)
     if x.op is not st.pad or any(x.attrs["interior"]):
         return x, nothing, nothing
@@ -124,7 +124,7 @@ def _strip_padding(x: Node) -> tuple[Node, Pair, Pair]:
 
 
 def fastest(size: Pair, blocks: Pair, sizes: tuple[int, ...]) -> int | None:
-    """Return the m of the fastest tiles for maps of ``size`` and blocks of channels (in, out); None: no tiles."""
+    """Return the m of the fastest tiles for maps of ``size`` and blocks of channels (in, out), or None for no tiles."""
     (height, width), (c, o) = size, blocks
     costs: dict[int | None, int] = {None: 9 * (height * width + WEIGHT_PRODUCTS) * c * 16 * o}
     for m in sizes:

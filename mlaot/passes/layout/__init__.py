@@ -1,1 +1,1 @@
-"""The order in which axes of values lie in memory."""
+"""Passes that choose the order of axes of values in memory."""

@@ -1,4 +1,4 @@
-"""Microbatches of images and windows get the batch-innermost layout: the examples fill every vector. Bit-exact.
+"""Give microbatches of images and windows the batch-innermost layout, in which examples fill vectors. Bit-exact.
 
     v1 = gather(x, rows) : f32[16,6,14,14]                v1 = gather(x, rows) : f32[16,6,14,14]
     v2 = window(v1, axes=(2, 3), ..)                      v2 = window(transpose(v1, perm=(1, 2, 3, 0)), ..)
@@ -6,7 +6,7 @@
     v4 = relu(v3)                                         v4 = relu(v3) : f32[16,10,10,16]
     v5 = reshape(v4, shape=(16, 1600))                    v5 = reshape(transpose(v4, perm=(3, 0, 1, 2)), ..)
 
-Matrices keep one row for each example, for which products are fast.
+Matrices keep one row for each example, as products of these are fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Body:
         return [self.first(node) for node in self.graph.outputs.values()]
 
     def _leads_with_examples(self, node: Node) -> bool:
-        """Tell whether the first axis is the examples: one of an argument, or rows gathered for them."""
+        """Tell whether the first axis is that of the examples: an argument's, or that of rows gathered for them."""
         if not isinstance(node.type, Type) or node.type.shape[:1] != (EXAMPLES_TILE,):
             return False
         if node.op is gather:
@@ -67,7 +67,7 @@ class _Body:
         return self.graph.add(node.op, [self.first(a) for a in node.args], node.attrs)
 
     def _with_examples_last(self, node: Node) -> Node | None:
-        """Copy a node with the examples last, where it or its arguments have them there."""
+        """Copy a node with the examples last, if it or its arguments have them last."""
         args, is_innermost = [a.find() for a in node.args], self.goes_innermost(node)
         if node.op.axes is None or not (is_innermost or any(map(self.goes_innermost, args))):
             return None
@@ -89,7 +89,7 @@ class _Body:
         return result.node
 
     def goes_innermost(self, node: Node) -> bool:
-        """Tell whether the copy of a value shall have the examples last."""
+        """Tell whether the copy of a value is to have the examples last."""
         return node.find() in self.tiled and node.type.rank >= MIN_RANK
 
     def first(self, node: Node) -> Node:
@@ -106,5 +106,5 @@ class _Body:
 
 
 def rotate(labels: Labels) -> Labels:
-    """Move the first label behind the others."""
+    """Move the first label to the end."""
     return (*labels[1:], *labels[:1])

@@ -1,4 +1,4 @@
-"""Convolutions in blocks of 16 channels, a layout chosen for the whole graph. Reassociates.
+"""Choose a layout in blocks of 16 channels for the convolutions of a whole graph. Reassociates.
 
     v2 = contract(v1, w, spec=aecdfg,befg->abcd) : f32[n,64,8,8]      # nchwkl,ockl->nohw: the first reads plain windows
     v3 = relu(v2)
@@ -12,27 +12,29 @@
     v5 = contract(v4, folded1, spec=afcdghi,bfhige->abcde) : f32[n,2,6,6,16]        # nChwckl,OCklco->nOhwo
     return y=reshape(transpose(v5, perm=(0, 1, 4, 2, 3)), shape=(n, 32, 6, 6))
 
-A blocked value has C/16 where the plain one has C channels, and 16 of them along the last axis, so that vectors run
-along channels whatever the size of the image; a window's elements come behind them. Weights are put in order at build.
-A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with the axes of the image (one, two, three) for
-``hw`` and those of the window for ``kl``; ``nChwc,OCco->nOhwo`` with one element per window; a depthwise one becomes
-``nChwckl,Cklc->nChwc``; groups are a label more, behind n and in front of the weights, and those of 8 channels and less
-are parts of a block (passes/layout/groups_in_lanes.py). A model for one image has no n. The labels are those of
-``contract.canonical_labels``: a and so on for nOhwo, then for what is summed.
+Where the plain value has C channels, a blocked value has C/16 blocks, and 16 channels along the last axis. So vectors
+run along channels for any size of the image. A window's elements come after the channels. Weights are rearranged at
+build time. A dense convolution becomes ``nChwckl,OCklco->nOhwo`` exactly as above, with one, two or three axes of the
+image for ``hw`` and those of the window for ``kl``. With one element per window it is ``nChwc,OCco->nOhwo``, and a
+depthwise convolution is ``nChwckl,Cklc->nChwc``. Groups are a further label, after n and before the axes of the
+weights. Groups of 8 channels or less are parts of a block (passes/layout/groups_in_lanes.py). A model for one image has
+no n. The labels are those of ``contract.canonical_labels``: a and so on for nOhwo, then for the summed axes.
 
-A convolution of windows starts the layout where another product follows, or has groups, and rounding its channels up to
-a multiple of 16 adds at most a third; one of single elements does where all products behind it sum its channels; a
-value starts it where convolutions behind it gain more. Where rounding adds too much work to all convolutions together,
-as to those of 25 channels, they stay as they are.
-Elementwise work, padding, pooling, resizing, concatenation and means keep it, and a dense layer behind them permutes
-its weights. So does what a group norm does with each element; its sums over groups begin with those over places. Other
-ops read the plain value, put back in one copy. Added channels hold what the ops make of zeros. The pass follows these
-values: weights have zeros there, and where infinities or nan could meet them it puts the value back.
+A convolution of windows starts the layout if it has groups or another product follows, and if rounding its channels up
+to a multiple of 16 adds at most a third. A convolution of single elements starts it if all later products sum its
+channels. A value starts it if later convolutions gain more than the reordering costs. If rounding adds too much work to
+all convolutions together, as for 25 channels, the graph is left alone.
 
-Where weights are not frozen, each call puts them in order, which takes little beside a convolution. Gradients by values
-are convolutions themselves (passes/algebra/transposed_convolution.py); those by weights sum products of two values in
-blocks, ``nOhwo,nChwckl->OCklco``, and are put back. Microbatches have a layout of their own
-(passes/layout/batch_innermost.py).
+Elementwise work, padding, pooling, resizing, concatenation and means keep the layout, and a later dense layer permutes
+its weights. The elementwise work of a group norm keeps it too; its sums over groups begin with sums over pixels. Other
+ops read the plain value, which one copy restores. Added channels hold the results of the ops on zeros. The pass tracks
+these numbers: weights have zeros for added channels, and if infinities or nan could meet these zeros, the pass restores
+the plain value.
+
+If weights are not frozen, each call rearranges them, which is cheap compared with a convolution. Gradients with respect
+to values are convolutions themselves (passes/algebra/transposed_convolution.py). Those with respect to weights sum
+products of two blocked values, ``nOhwo,nChwckl->OCklco``, and are then restored. Microbatches have a layout of their
+own (passes/layout/batch_innermost.py).
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ def past_elementwise(node: Node) -> Node | None:
 
 
 def _growth(graph: Graph, is_fixed: IsFixed) -> float:
-    """Return how many times their multiply-adds the convolutions of a graph take with channels in whole blocks."""
+    """Return the factor by which whole blocks of channels increase the multiply-adds of a graph's convolutions."""
     plain = blocked = 0.0
     for conv in _convolutions(graph, is_fixed):
         summed = [d for c, d in conv.sizes.items() if c not in conv.out]
@@ -117,7 +119,10 @@ def _growth(graph: Graph, is_fixed: IsFixed) -> float:
 
 @dataclass(frozen=True)
 class _Windowed:
-    """A product of ``window`` with fixed weights of ``sizes``; labels of channels that it makes, sums, keeps, or ""."""
+    """A product of ``window`` with fixed weights of ``sizes``.
+
+    The labels, or "", of channels made, summed and kept.
+    """
 
     node: Node
     window: Node
@@ -129,7 +134,7 @@ class _Windowed:
     out: str
 
     def channels(self) -> int | None:
-        """Return the axis of the window with the channels that are summed or kept; the labels may lack leading ones."""
+        """Return the window's axis of the channels that are summed or kept; the labels may lack leading ones."""
         axis, missing = self.labels.find(self.read or self.shared), self.window.type.rank - len(self.labels)
         is_bare = missing >= 0 and all(d == 1 for d in self.window.type.shape[:missing])
         return axis + missing if axis >= 0 and is_bare and (self.read or self.shared) else None
@@ -151,9 +156,9 @@ def _convolutions(graph: Graph, is_fixed: IsFixed) -> Iterator[_Windowed]:
 
 
 def _starts(graph: Graph, is_fixed: IsFixed) -> set[Node]:
-    """Return the products that start the layout where a product with fixed weights follows, which can read blocks.
+    """Return the products that start the layout, as a product with fixed weights follows, which can read blocks.
 
-    They have windows or groups, or are in chains.
+    The products have windows or groups, or are in chains.
     """
     before: set[Node] = set()
     for node in reversed([*graph.nodes()]):
@@ -174,10 +179,10 @@ def _starts(graph: Graph, is_fixed: IsFixed) -> set[Node]:
 
 
 def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[Node, int]:
-    """Return the values whose channels, along an axis, had better be in blocks for the convolutions behind them.
+    """Return the values whose channels, along an axis, should be in blocks for later convolutions.
 
     Reading them in another order costs less than the products that Winograd's transforms save
-    (passes/frozen/winograd.py), and than the rows of strided depthwise convolutions, which are no vectors.
+    (passes/frozen/winograd.py), and less than rows of strided depthwise convolutions, which are not vectors.
     """
     found: dict[Node, int] = {}
     for conv in _convolutions(graph, is_fixed):
@@ -189,9 +194,9 @@ def _sources(graph: Graph, is_fixed: IsFixed, tiles: tuple[int, ...]) -> dict[No
 
 
 def _chains(graph: Graph, is_fixed: IsFixed) -> set[Node]:
-    """Return the products, without windows, whose channels come before other axes and are what products behind sum.
+    """Return the products without windows whose channels come before other axes, and are summed by later products.
 
-    These are convolutions of one element. Vectors along channels would be scattered in plain results.
+    These are convolutions of one element. In plain results, vectors along channels would be scattered.
     """
     users, chains = graph.users(), set[Node]()
     summed: dict[Node, set[int]] = {}  # the axes of each value along which all products behind it sum
@@ -225,7 +230,7 @@ def _chains(graph: Graph, is_fixed: IsFixed) -> set[Node]:
 
 
 def _cuts_padding(node: Node, is_fixed: IsFixed) -> bool:
-    """Tell whether a slice leaves out what a product makes of zeros that weights were padded by (widen_groups.py)."""
+    """Tell whether a slice drops the results of zeros by which weights were padded (widen_groups.py)."""
     if node.op is not st.slice_ or node.arg(0).op is not st.reshape or node.arg(0).arg(0).op is not red.contract:
         return False
     operands = split_product(node.arg(0).arg(0), is_fixed)
@@ -248,7 +253,7 @@ def _is_transformed(conv: _Windowed, axis: int, tiles: tuple[int, ...]) -> bool:
 
 
 def _is_strided(conv: _Windowed) -> bool:
-    """Tell whether a depthwise convolution reads elements that lie apart along the rows."""
+    """Tell whether a depthwise convolution reads elements that are not adjacent along the rows."""
     attrs = conv.window.attrs
     is_along_rows = attrs["axes"][-1] == conv.window.arg(0).type.rank - 1 and attrs["strides"][-1] > 1
     is_depthwise = conv.shared and not conv.read and not conv.produced
@@ -271,7 +276,7 @@ class _Layout:
         self.packed: dict[tuple[Node, int], Blocked] = {}  # of plain values that are read in blocks
 
     def choose(self, tiles: tuple[int, ...]) -> None:
-        """Convert the graph; ``tiles``: those that Winograd's transforms may have."""
+        """Convert the graph; ``tiles`` are the tiles that Winograd's transforms may use."""
         starts = _starts(self.graph, self.is_fixed)
         sources = _sources(self.graph, self.is_fixed, tiles)
         without_padding = {node for node in self.graph.nodes() if _cuts_padding(node, self.is_fixed)}
@@ -289,14 +294,14 @@ class _Layout:
                 self.blocked[node.find()] = form
 
     def plain(self, form: Blocked) -> Node:
-        """Return the plain value of a blocked one, and remember that it is one."""
+        """Return the plain value of a blocked one, and record the pair."""
         node = put_back(form)
         if form.axis or form.node.type.rank > 2:  # a row of channels alone is in order as it lies
             self.blocked[node] = form
         return node
 
     def convert(self, node: Node, *, may_start: bool) -> Node | Blocked | None:
-        """Make the node in blocks; None where it stays as it is."""
+        """Return the node in blocks, or None if it is left alone."""
         if node.op is red.contract:
             return self.contraction(node, may_start)
         forms = [self.blocked.get(a.find()) for a in node.args]
@@ -323,7 +328,7 @@ class _Layout:
         return form.lanes_last()
 
     def weight(self, node: Node) -> Node:
-        """Note a fixed value that is to be computed and stored at build; in training, each step makes a copy."""
+        """Record a fixed value to be computed and stored at build time. In training, each step makes a copy."""
         if not self.is_stored:
             return ew.copy(node)
         if all(isinstance(d, int) for d in node.type.shape):
@@ -385,7 +390,7 @@ class _Layout:
         return _Convolution(self, form, x, w, labels, weight_labels, out).result()
 
     def groups(self, conv: Grouped, *, may_start: bool) -> Node | None:
-        """Convert a convolution of groups that are parts of blocks; rows without strides are vectors as they lie."""
+        """Convert a convolution of groups that are parts of blocks. Rows without strides already are vectors."""
         form = self.blocked.get(conv.x.find())
         if form is None and not (may_start and conv.is_strided):
             return None
@@ -409,10 +414,12 @@ class _Layout:
         return node.op(result, axes=rest) if rest else result
 
     def _outside_groups(self, node: Node) -> tuple[Node, tuple[int, ...]]:
-        """Split a sum over groups of channels and other axes; return that of the latter, and the axes that it leaves.
+        """Split a sum over groups of channels and other axes.
 
-        sum(reshape(x, (n, 8, 4, h, w)), axes=(2, 3, 4)): the sum over (3, 4), then that over (2,); so does
-        sum(reshape(x, (n, 8, 4 * h * w)), axes=(2,))
+        Return the sum over the other axes, and the axes left to sum.
+
+        sum(reshape(x, (n, 8, 4, h, w)), axes=(2, 3, 4)) becomes the sum over (3, 4), then the sum over (2,). The same
+        holds for sum(reshape(x, (n, 8, 4 * h * w)), axes=(2,)).
         """
         if node.op not in (red.sum_, red.max_, red.min_) or not self._splits(node.arg(0)):
             return node, ()
@@ -569,13 +576,13 @@ def _can_meet_zeros(form: Blocked) -> bool:
 
 
 def _values(node: Node) -> Filling:
-    """Return what a value that is the same for all channels may be."""
+    """Return the possible numbers of a value that is the same for all channels."""
     value = number(node)
     return UNKNOWN if value is None else frozenset({value})
 
 
 def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
-    """Compute what an elementwise op makes of the filling of its arguments' added channels."""
+    """Compute the result of an elementwise op on the filling of its arguments' added channels."""
     if any(v != v for filling in fillings for v in filling) or prod(map(len, fillings)) > KNOWN_FILLINGS:
         return UNKNOWN
     dtypes = [a.find().type.dtype for a in node.args]
@@ -587,7 +594,7 @@ def _filling(node: Node, fillings: Sequence[Filling]) -> Filling:
 
 
 def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
-    """Convert an op that moves or reduces one blocked value; None where it needs the plain value."""
+    """Convert an op that moves or reduces one blocked value, or return None if it needs the plain value."""
     if node.op.axes is None or not (node.op.moves or node.op.reduces or node.op is st.fold):
         return None
     if node.op is st.slice_ and not _cut_axes(node) and set(node.attrs["step"]) == {1}:  # of all
@@ -614,7 +621,7 @@ def convert_move(node: Node, b: Blocked) -> Node | Blocked | None:
 
 
 def _filling_through(node: Node, b: Blocked) -> Filling:
-    """Return what added channels hold behind an op that moves values or reduces other axes."""
+    """Return the filling of added channels after an op that moves values or reduces other axes."""
     adds = node.op in (red.sum_, st.fold)
     if node.op in (red.max_, red.min_) or (adds and b.added <= ZERO):
         return b.filling
@@ -630,7 +637,7 @@ def _cut_axes(node: Node) -> list[int]:
 
 
 def _padded_to_a_block(node: Node, b: Blocked) -> Blocked | None:
-    """Convert zeros behind the channels that the last block holds already."""
+    """Convert padding after the channels with zeros that the last block already has."""
     low, high, interior = (node.attrs[key] for key in ("low", "high", "interior"))
     channels = node.type.shape[b.axis]
     is_alone = not any(low) and not any(interior) and not any(d for i, d in enumerate(high) if i != b.axis)

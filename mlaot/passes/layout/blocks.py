@@ -1,4 +1,4 @@
-"""Values whose channels lie in blocks of 16: their axes in the plain order, one with the blocks, and the lanes."""
+"""Values whose channels are in blocks of 16: axes in the plain order, one of them that of the blocks, and the lanes."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Blocked:
 
 
 def window_of(x: Node) -> Node | None:
-    """Return the window that a value is, but for axes of one element; None for other values."""
+    """Return the window that a value is, apart from axes of one element; None for other values."""
     x = x.arg(0) if x.op is st.reshape and changes_unit_axes(x) else x
     return x if x.op is st.window else None
 
 
 def in_blocks(channels: Dim) -> int | None:
-    """Round a number of channels up to whole blocks; None where that adds more than a third."""
+    """Round a number of channels up to whole blocks, or return None if that adds more than a third."""
     if not isinstance(channels, int):
         return None
     padded = -(-channels // LANES) * LANES
@@ -69,7 +69,7 @@ def put_in_blocks(x: Node, axis: int) -> Node:
 
 
 def pad_axis(x: Node, axis: int, size: int) -> Node:
-    """Put zeros behind the elements along an axis, up to a size."""
+    """Pad an axis with zeros after the elements, up to a size."""
     missing, none = size - x.type.shape[axis], (0,) * x.type.rank
     if missing == 0:
         return x

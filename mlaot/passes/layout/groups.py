@@ -1,4 +1,4 @@
-"""Convolutions with groups, as the layouts of channels see them."""
+"""Convolutions with groups, in the form that the layouts of channels use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlaot.passes.layout.blocks import pad_axis
 class Grouped:
     """A convolution of a window of ``x``, whose groups are the axis ``axis``, with weights.
 
-    ``group``, ``made`` and ``read`` are the labels of the groups and of the channels that each makes and reads.
+    ``group``, ``made`` and ``read`` are the labels of the groups, and of the channels that a group makes and reads.
     """
 
     window: Node
@@ -34,7 +34,7 @@ class Grouped:
 
     @property
     def is_strided(self) -> bool:
-        """Whether neighbours in a row of the result are read from elements that lie apart."""
+        """Whether neighbours in a row of the result read elements that are not adjacent."""
         return bool(self.window.attrs["strides"][-1] > 1)
 
     def size(self, label: str) -> int:
@@ -61,7 +61,7 @@ def grouped(node: Node, is_fixed: IsFixed) -> Grouped | None:
 
 
 def split_axis(x: Node, axis: int, *parts: int) -> Node:
-    """Split an axis in a number of equal parts, each of these in such a number, and so on, and the elements of each."""
+    """Split an axis into equal parts, each of these into equal parts, and so on, down to the elements."""
     return st.reshape(x, shape=split_shape(x.type.shape, axis, *parts))
 
 
@@ -71,9 +71,9 @@ def split_shape(shape: tuple[Dim, ...], axis: int, *parts: int) -> tuple[Dim, ..
 
 
 def on_diagonal(conv: Grouped, wide: int, several: int) -> Node:
-    """Return the weights of fewer groups, each of ``several``, as [channels of all, channels that each reads, taps].
+    """Return the weights of fewer groups, each of ``several``, as [all channels, channels that a group reads, taps].
 
-    Groups that are missing are zeros. These are added last, so that the channels that nothing makes are seen
+    Missing groups are zeros. They are added last, so that the channels without a source can be recognized
     (passes/layout/blocked_layout.py).
     """
     order = [conv.group, conv.made, conv.read]

@@ -1,4 +1,4 @@
-"""Convolutions of groups of 8 channels, or of another part of a block: vectors run along what a group makes.
+"""Convolutions of groups of 8 channels, or of another part of a block: vectors run along a group's results.
 
     v2 = reshape(x, shape=(n, 4, 8, 10, 10))
     v3 = window(v2, axes=(3, 4), ..) : f32[n,4,8,8,8,3,3]
@@ -10,7 +10,7 @@
     v4 = contract(v3, w', spec=ngxyshkl,gsklho->ngxyso) : f32[n,2,8,8,2,8]
     v5 = reshape(v4, shape=(n, 2, 8, 8, 16))
 
-The groups of a block are an axis of their own, before the lanes of each. A plain x is split in place.
+The groups of a block are a separate axis, before the lanes of each. A plain x is split in place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PART = 8  # channels of a part of a block: the lanes of a vector of AVX2
 
 
 def are_in_lanes(conv: Grouped) -> bool:
-    """Tell whether groups had better be parts of blocks, or a few of them, for as many times the products.
+    """Tell whether groups, or a few together at a multiple of the products, should be parts of blocks.
 
-    Rows of the image are vectors as well, unless strides take them apart or they fill half of a vector at most.
+    The alternative is vectors along rows of the image, unless rows are strided or fill at most half of a vector.
     """
     size, width = conv.size(conv.read), nominal(conv.window.type.shape[conv.labels.index(conv.out[-1])])
     most = PART_GROUPS if conv.is_strided else 1 if 2 * width <= LANES else 0
@@ -40,7 +40,7 @@ def are_in_lanes(conv: Grouped) -> bool:
 
 
 def in_lanes(conv: Grouped, form: Blocked | None, store: Callable[[Node], Node]) -> Blocked:
-    """Return the convolution in blocks, from a value in blocks or a plain one; ``store`` notes its weights."""
+    """Return the convolution in blocks, from a value in blocks or a plain one; ``store`` records its weights."""
     channels = conv.size(conv.group) * conv.size(conv.read)
     padded = in_blocks(channels) or 0
     parts = padded // LANES, LANES // PART
@@ -69,7 +69,7 @@ def in_lanes(conv: Grouped, form: Blocked | None, store: Callable[[Node], Node])
 
 
 def merges_parts(node: Node) -> bool:
-    """Tell whether a reshape merges the parts of blocks, which is the last thing to do behind a product."""
+    """Tell whether a reshape merges the parts of blocks, which is the last step after a product."""
     before = node.arg(0).type.shape if node.op is st.reshape else tuple[Dim, ...]()
     is_merged = before[-2:] == (LANES // PART, PART) and node.type.shape == (*before[:-2], LANES)
     return is_merged and (node.arg(0).op is red.contract or node.arg(0).op.elementwise)

@@ -9,8 +9,8 @@
     v3 = broadcast(s, shape=(b, 32, h, w), axes=(1,))           v3 = mul(v1, broadcast(v2))
     v4 = mul(v2, v3)                                            v4 = reshape(v3, shape=(b, 32, h, w))
 
-Any reshape of a computed value moves past elementwise ops, and past sums and maxima over axes that it leaves as they
-are; past other ops, only axes of one element do. Inputs that have such axes are read without them. Bit-exact.
+Any reshape of a computed value moves past elementwise ops, and past sums and maxima over axes that it does not change.
+Past other ops, only reshapes of axes of one element move. Inputs that have such axes are read without them. Bit-exact.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def past_elementwise(node: Node) -> Node | None:
 
 
 def move_past_elementwise(node: Node, moves: Callable[[Node], bool], *, repeats: bool = False) -> Node | None:
-    """Apply ``past_elementwise`` to the reshapes that ``moves`` picks.
+    """Apply ``past_elementwise`` to the reshapes that ``moves`` selects.
 
-    ``repeats``: numbers of a group, as of channels, may be repeated for each of its members.
+    With ``repeats`` a number for a group, such as a group of channels, may be repeated for each member.
     """
     if not node.op.elementwise:
         return None
@@ -83,7 +83,7 @@ def past_reduction(node: Node) -> Node | None:
 
 
 def move_past_reduction(node: Node, moves: Callable[[Node], bool]) -> Node | None:
-    """Apply ``past_reduction`` to the reshapes that ``moves`` picks."""
+    """Apply ``past_reduction`` to the reshapes that ``moves`` selects."""
     if not node.op.reduces or not moves(a := node.arg(0)):
         return None
     inner, axes = a.arg(0), node.attrs["axes"]
@@ -106,7 +106,7 @@ def of_slots(node: Node) -> Node | None:
 
 
 def _of_slots(node: Node, shape: tuple[Dim, ...]) -> Node | None:
-    """Compute in another shape what elementwise steps make of slots and single numbers; None for other values."""
+    """Compute elementwise work on slots and single numbers in another shape; None for other values."""
     if node.attrs.get("parameter", False):
         return st.reshape(node, shape=shape)
     if node.op is st.broadcast and node.arg(0).type.shape == ():
@@ -120,9 +120,10 @@ def _of_slots(node: Node, shape: tuple[Dim, ...]) -> Node | None:
 def _reshape_broadcast(
     node: Node, inner: Node, groups: list[tuple[list[int], list[int]]], *, repeats: bool
 ) -> Node | None:
-    """Broadcast to the shape of ``inner``, where of each group all axes vary or none does.
+    """Broadcast to the shape of ``inner``, if all axes of each group vary or none does.
 
-    ``repeats``: the leading ones may vary alone. Their numbers are repeated along the first axis that ``inner`` has.
+    With ``repeats`` only the leading axes of a group may vary. Their numbers are repeated along the first axis of
+    ``inner``.
     """
     small, axes, spread, repeated = node.arg(0), list[int](), node.attrs["axes"], 0
     for before, after in groups:
@@ -149,7 +150,7 @@ def _repeat(x: Node, axis: int, times: int) -> Node:
 
 
 def _is_bare(node: Node) -> bool:
-    """Tell whether the value without axes of one element is at hand: a reshape put them in, or it is stored."""
+    """Tell whether the value without axes of one element exists: a reshape added them, or the value is stored."""
     return node.op is st.reshape or is_stored(node)
 
 
@@ -172,7 +173,7 @@ def past_one_element(node: Node) -> Node | None:
 
 
 def _drop_axes(node: Node, args: list[Node], dropped: set[Label]) -> Node | None:
-    """Make a node without axes of one element of its arguments; None where its result would lack others."""
+    """Make a node without its arguments' axes of one element, or None if its result would lack other axes."""
     axes = axes_of(node)
     bare = []
     for a, labels in zip(args, axes.args, strict=True):

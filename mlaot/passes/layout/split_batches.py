@@ -1,12 +1,13 @@
-"""Split axes of products that a reshape has merged, where reading the merged axis would take a copy. Bit-exact.
+"""Split axes of products that a reshape has merged, if reading the merged axis needs a copy. Bit-exact.
 
     v1 = slice(qkv) : f32[7,4,32]                          v1 = slice(qkv) : f32[7,4,32]
     v2 = reshape(v1, shape=(7, 8, 16))                     v2 = reshape(v1, shape=(7, 4, 2, 16))
     v3 = contract(v2, k, spec=abd,cbd->bac)       =>       v3 = contract(v2, k, spec=abed,cbed->beac)
                                                            v4 = reshape(v3, shape=(8, 7, 7))
 
-Attention is written so: ``x.reshape(time, batch * heads, width)``. An example and its heads lie apart by two distances
-in memory, which one axis cannot have, but two can. So do windows, whose places and elements a reshape merges.
+Attention is often written as ``x.reshape(time, batch * heads, width)``. The merged axis would need two strides, those
+of examples and of heads, which only two axes can have. The same holds for windows whose positions and elements a
+reshape merges.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def split_batch(node: Node) -> Node | None:
 
 
 def parts_of(x: Node, axis: int) -> Shape | None:
-    """Return the extents of the axes that a reshape which copies merges into an axis of ``x``; None where none does."""
+    """Return the extents of the axes that a copying reshape merges into an axis of ``x``, or None."""
     if x.op is st.transpose:
         return parts_of(x.arg(0), x.attrs["perm"][axis])
     if x.op.elementwise:
@@ -59,7 +60,7 @@ def parts_of(x: Node, axis: int) -> Shape | None:
 
 
 def split(x: Node, axis: int, parts: Shape) -> Node:
-    """Return ``x`` with several axes in the place of one, without the reshape that has merged them."""
+    """Return ``x`` with several axes in place of one, without the reshape that merged them."""
     shape = (*x.type.shape[:axis], *parts, *x.type.shape[axis + 1 :])
     more = len(parts) - 1
     if x.op is st.transpose:
@@ -75,7 +76,7 @@ def split(x: Node, axis: int, parts: Shape) -> Node:
 
 
 def _refine(source: Shape, target: Shape) -> list[Shape] | None:
-    """Return the extents that each axis of a reshape consists of, so that the axes before it are split alone."""
+    """Return the extents that each axis of a reshape consists of, so that the reshape only splits axes."""
     groups = regroup(source, target)
     if groups is None:
         return None

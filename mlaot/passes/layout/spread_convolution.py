@@ -1,4 +1,4 @@
-"""Convolve elements with zeros between them without the products with these zeros. Reassociates.
+"""Convolve elements that have zeros between them without the products with these zeros. Reassociates.
 
     v1 = pad(x, 0, low=(0, 0, 2), high=(0, 0, 2), interior=(0, 0, 1))
     v2 = window(v1, axes=(2,), sizes=(4,))
@@ -9,13 +9,13 @@
     v3 = contract(v2, phases(w), spec=nchk,ocks->nohs)
     v4 = slice(reshape(v3))
 
-Transposed convolutions and gradients of strided ones are such. Of every s results next to each other, s the distance of
-the elements, each sums other elements of the window: w[s - 1], w[2 s - 1], .. the first, w[0], w[s], .. the last. They
-are s channels more of one convolution with windows s times as small (Shi et al., 2016, "Is the deconvolution layer the
-same as a convolutional layer?"). In front of the first result there may be some that are cut off; where s is 2 there
-are none, as windows of the second phase begin an element later.
+Transposed convolutions and gradients of strided ones are of this kind. Let s be the distance of the elements. Of s
+neighbouring results, each sums other elements of the window: the first w[s - 1], w[2 s - 1] and so on, and the last
+w[0], w[s] and so on. They become s further channels of one convolution with windows that are s times smaller (Shi et
+al., 2016, "Is the deconvolution layer the same as a convolutional layer?"). Some results before the first one may have
+to be sliced off. For s = 2 there are none, as windows of the second phase begin an element later.
 
-A single element that is padded is treated as if it had neighbours beyond the window.
+A single padded element is treated as if it had neighbours beyond the window.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mlaot.passes.subgraphs import everywhere
 
 @pass_over("module", after=("transposed_convolution", "blocked_layout"))
 def spread_convolution(module: Module) -> None:
-    """Apply the rule of this file to every graph; weights that are frozen are stored in their new form."""
+    """Apply the rule of this file to every graph. Frozen weights are stored in their new form."""
     for graph in module.graphs.values():
         made: dict[Node, _Interleaved] = {}
 
@@ -68,9 +68,9 @@ def spread_convolution(module: Module) -> None:
 
 @dataclass(frozen=True)
 class _Interleaved:
-    """Results that lie by phase, and how: ``inner`` has the labels of ``out``, and those of ``phases`` by place.
+    """Results in order of phases. ``inner`` has the labels of ``out``, and ``phases`` the phases' labels by position.
 
-    ``start`` and ``shape``: the part that is wanted, with the phases of each place next to each other.
+    ``start`` and ``shape`` give the needed part, with the phases of each position next to each other.
     """
 
     value: Node
@@ -115,7 +115,7 @@ def _before_interleaving(node: Node, made: dict[Node, _Interleaved]) -> Node | N
 
 @dataclass(frozen=True)
 class _Axis:
-    """A spread axis of the padded value: the place and the tap of its windows, and their new numbers and paddings."""
+    """A spread axis of the padded value: position and tap labels of its windows, and their new sizes and padding."""
 
     axis: int
     place: str
@@ -224,7 +224,7 @@ def _windows_of_elements(windows: Node, axes: list[_Axis]) -> Node:
 def _phases(w: Node, axis: int, each: _Axis) -> Node:
     """Split the taps along an axis into [elements, phases], with zeros behind the last tap.
 
-    The phases are in the order of the results: backwards, or the second one first where that is a result later.
+    The phases are in the order of the results: backwards, or with the second one first if it begins a result later.
     """
     shape = w.type.shape
     split = (*shape[:axis], each.size, each.distance, *shape[axis + 1 :])

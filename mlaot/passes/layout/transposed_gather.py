@@ -1,4 +1,4 @@
-"""Gathers at constant places read along any axis, without a transposed copy of their source. Bit-exact.
+"""Gathers at constant indices read along any axis, without a transposed copy of their source. Bit-exact.
 
 v1 = transpose(x, perm=(2, 0, 1)) : f32[w,c,h]
 v2 = gather(v1, places) : f32[2w,c,h]            =>    v2 = take(x, places, lead=2) : f32[c,h,2w]
@@ -53,7 +53,7 @@ def gather_in_place(node: Node) -> Node | None:
 
 
 def _places(node: Node) -> np.ndarray[Any, Any] | None:
-    """Return the places that a gather reads, where they are constants and the same everywhere."""
+    """Return the indices of a gather, if they are constants and the same for all leading axes."""
     lead, places = node.attrs["lead"], node.arg(1)
     length = node.arg(0).type.shape[lead]
     if places.op is st.broadcast and places.attrs["axes"] == (lead,):

@@ -1,17 +1,17 @@
-"""Store transposed those operands of products whose summed axis is adjacent, where many rows read them. Bit-exact.
+"""Transpose operands of products whose elements are adjacent along the summed axis, if many rows read them. Bit-exact.
 
     q : f32[256,64], k : f32[256,64]                     v1 = transpose(k, perm=(1, 0)) : f32[64,256]
                                                   =>     v2 = copy(v1) : f32[64,256]
     v1 = contract(q, k, spec=ac,bc->ab)                  v3 = contract(q, v2, spec=ac,cb->ab)
 
-The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes.
-An operand whose columns lie along the lanes already is copied too, if its rows would fall into few sets of the
-first-level cache: those that lie 4,096 bytes apart all share one set. So is one of a product of which no axis suits the
-lanes, since views step over elements or go backwards: x[:, ::2] @ y[:, ::-1].
+The columns of the result then run along the lanes, as in a product with weights, and no sum ends by adding up lanes. An
+operand whose columns already are along the lanes is copied too, if its rows would fall into few sets of the first-level
+cache: rows that are 4,096 bytes apart all share one set. An operand is also copied if no axis of the product suits the
+lanes, as views skip elements or go backwards: x[:, ::2] @ y[:, ::-1].
 
-Frozen weights need no copy: they are packed at build. What is multiplied by them is not copied either, since their own
-columns can lie along the lanes instead; a copy of windows would hold most elements several times. Weights that are
-trained are copied for products of many rows; the forward and the backward pass read them along different axes.
+Frozen weights need no copy, as they are packed at build time. Their other operand is not copied either, since the
+columns of the weights can run along the lanes; a copy of windows would hold most elements several times. Trained
+weights are copied for products of many rows, as the forward and the backward pass read them along different axes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def values_gathered(node: Node) -> Node | None:
 
 
 def _with_copy(node: Node, i: int, last: str) -> Node:
-    """Make a product of a copy of operand ``i``, whose axes ``last`` are the last ones there."""
+    """Make a product with a copy of operand ``i``, in which the axes ``last`` come last."""
     *labels, out = red.parse_spec(node.attrs["spec"])
     order = "".join(c for c in labels[i] if c not in last) + last
     operands = [node.arg(0), node.arg(1)]
@@ -135,7 +135,7 @@ def _with_copy(node: Node, i: int, last: str) -> Node:
 
 
 def _rows_beside(node: Node, i: int) -> int:
-    """Return how many rows of the other operand read operand ``i``, at least."""
+    """Return the least number of rows of the other operand that read operand ``i``."""
     *labels, _ = red.parse_spec(node.attrs["spec"])
     other = zip(labels[1 - i], node.arg(1 - i).type.shape, strict=True)
     return _least([d for c, d in other if c not in labels[i]])
@@ -158,5 +158,5 @@ def _has_lanes(operands: Sequence[Node], labels: Sequence[str], out: str) -> boo
 
 
 def _least(extents: list[Dim]) -> int:
-    """Return the product of extents, in which a named one counts as one."""
+    """Return the product of extents, in which a named extent counts as 1."""
     return prod(d for d in extents if isinstance(d, int))

@@ -1,20 +1,20 @@
-"""Convolutions of narrow groups become ones of groups that fill blocks of channels. Reassociates.
+"""Merge narrow groups of convolutions to groups that fill blocks of channels. Reassociates.
 
     v2 = reshape(x, shape=(n, 4, 24, 10, 10))                      v2 = reshape(x, shape=(n, 2, 48, 10, 10))
     v3 = window(v2, axes=(3, 4), ..)                               v3 = window(v2, axes=(3, 4), ..)
     v4 = contract(v3, w, spec=nghxykl,gohkl->ngoxy)        =>      v4 = contract(v3, w', spec=nghxykl,gohkl->ngoxy)
     v5 = reshape(v4, shape=(n, 96, 8, 8))                          v5 = reshape(v4, shape=(n, 96, 8, 8))
 
-The weights of neighbouring groups stand on the diagonal of w', between zeros:
+The weights of neighbouring groups are on the diagonal of w', between zeros:
 
     w[0] 0
     0    w[1]
 
-Groups of 24 channels take twice the products, but vectors run along 16 channels (passes/layout/blocked_layout.py). In
-plain values they run along rows, which strides take apart; and groups of many channels are read from many rows. Those
-of 8 and less are parts of blocks (passes/layout/groups_in_lanes.py), and other groups stay as they are. What fills no
-whole group is padded. As with Winograd's transforms, an infinity or a nan makes nan of more than its own group. Only
-with frozen weights: w' is made at build.
+Groups of 24 channels need twice the products, but vectors then run along 16 channels (passes/layout/blocked_layout.py).
+In plain values vectors run along rows, whose elements strides separate, and groups of many channels read many rows.
+Groups of 8 channels or less are parts of blocks (passes/layout/groups_in_lanes.py). All other groups are left alone. An
+incomplete group is padded. As with Winograd's transforms, an infinity or a nan may make other groups nan. The pass
+applies only to frozen weights, as w' is computed at build time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def widen_groups(module: Module) -> None:
 
 
 def wider(node: Node, is_fixed: IsFixed) -> Node | None:
-    """contract(window(reshape(x)), w) => the same with several groups in one, in its shape"""
+    """contract(window(reshape(x)), w) => the same product with several groups merged, in the old shape"""
     conv = grouped(node, is_fixed)
     if conv is None:
         return None
@@ -77,14 +77,14 @@ def wider(node: Node, is_fixed: IsFixed) -> Node | None:
 
 
 def _most(conv: Grouped, read: int) -> int:
-    """Return how many groups of ``read`` channels may become one, for as many times the products."""
+    """Return the number of groups of ``read`` channels that may be merged, which multiplies the products by as much."""
     if conv.is_strided:
         return 4 if read <= LANES else 2
     return 2 if read > WIDENED_CHANNELS else 1
 
 
 def is_cut(node: Node) -> bool:
-    """Tell whether a value is the groups of a convolution that has made more."""
+    """Tell whether a value is some of the groups that a convolution computes."""
     if node.op is not st.reshape or node.arg(0).op is not st.slice_:
         return False
     merged = node.arg(0).arg(0)

@@ -21,7 +21,7 @@ from mlaot.passes.base import pass_over
 
 @pass_over("graphs", after=("legalize", "half_weights"))
 def widened_operands(graph: Graph) -> None:
-    """Replace casts by views where one product is all that reads them, each element once."""
+    """Replace casts by views if one product is their only reader, and reads each element once."""
     used = users(graph.nodes())
     for node in graph.nodes():
         if node.op is red.contract:

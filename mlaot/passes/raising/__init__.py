@@ -1,1 +1,1 @@
-"""From scalars to tensors, and from sums of products to contractions."""
+"""Passes that raise scalars to tensors, and sums of products to contractions."""

@@ -1,11 +1,11 @@
-"""Batch a model that is declared on one example: its arrays lead with the dimension ``batch``. Bit-exact.
+"""Batch a model that is declared on one example: its arrays get the first axis ``batch``. Bit-exact.
 
     model:                                      model:
     v0 = input(name=x) : f32[64]                v0 = input(name=x) : f32[batch,64]
     v1 = contract(v0, w) : f32[10]        =>    v1 = contract(v0, w) : f32[batch,10]
 
-A graph without inputs has no batch. Training in microbatches gets a graph of its own with a batch of fixed size, and
-training on one example after the other gets one without a batch.
+A graph without inputs has no batch. Training in microbatches uses a separate graph with a batch of fixed size, and
+training on one example at a time a graph without a batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _arguments(module: Module, graph: Graph) -> list[str]:
 
 
 def _single_results(module: Module, model: Graph) -> list[str]:
-    """Return the results that no input reaches, if that is all of them: ``forward`` takes no inputs then."""
+    """Return the results that do not depend on inputs, if all are such: ``forward`` then takes no inputs."""
     results = {name: node.find() for name, node in model.outputs.items() if name != "loss"}
     nodes = set(topological(results.values()))
     return [] if any(model.inputs[name] in nodes for name in _arguments(module, model)) else list(results)

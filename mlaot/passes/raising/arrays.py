@@ -1,7 +1,7 @@
-"""Arrays of numbered scalars, as ``raise_tensors`` asks for them: what they repeat, where they have holes, their axes.
+"""Arrays of numbered scalars for ``raise_tensors``: their repetitions, holes and axes.
 
-An element is the number of a scalar, or ``HOLE``: the array has nothing there, as sums of 1, 2, .. terms have where the
-longest has a term. Whoever reads an array with holes does not depend on what its tensor holds there.
+An element is the number of a scalar, or ``HOLE`` if the array has no scalar there, as in sums of 1, 2, .. terms where
+only longer sums have a term. Readers of an array with holes do not depend on the tensor's elements there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOLE = -1
 
 
 def key(ids: Ids) -> Key:
-    """Return what two arrays have in common if they are equal."""
+    """Return a key that equal arrays have in common."""
     return ids.tobytes(), ids.shape
 
 
@@ -29,7 +29,7 @@ def scalars(ids: Ids) -> Ids:
 
 
 def invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
-    """Drop the axes along which an array does not vary, holes aside; return it and the axes that are left."""
+    """Drop the axes along which an array does not vary, apart from holes; return it and the remaining axes."""
     axes = tuple(range(ids.ndim))
     for axis in reversed(range(ids.ndim)):
         most = ids.max(axis, keepdims=True)
@@ -40,7 +40,7 @@ def invariant(ids: Ids) -> tuple[Ids, tuple[int, ...]]:
 
 
 def stand_ins(is_hole: Mask) -> Ids:
-    """Return for each place of an array, flat, one that is no hole: itself, or the first of its row, or column."""
+    """Return for each position of a flat array one that is no hole: itself, or the first of its row or column."""
     places = np.arange(is_hole.size).reshape(is_hole.shape)
     known = ~is_hole
     for axis in reversed(range(is_hole.ndim)):
@@ -51,13 +51,13 @@ def stand_ins(is_hole: Mask) -> Ids:
 
 
 def filled(ids: Ids) -> Ids:
-    """Return an array with other scalars of it in the place of holes."""
+    """Return an array with other scalars of it in place of holes."""
     is_hole = ids == HOLE
     return ids.reshape(-1)[stand_ins(is_hole)] if is_hole.any() else ids
 
 
 def clusters(arrays: Sequence[Ids]) -> list[list[Ids]]:
-    """Group arrays: two that share a scalar, directly or through others, are in one group."""
+    """Group arrays that share a scalar, directly or through other arrays."""
     owner: dict[int, int] = {}
     group = list(range(len(arrays)))
 
@@ -76,7 +76,7 @@ def clusters(arrays: Sequence[Ids]) -> list[list[Ids]]:
 
 
 def base(cluster: Sequence[Ids]) -> Ids:
-    """Return one array that holds every scalar of the cluster once: one of it, or all scalars in a row."""
+    """Return an array with every scalar of the cluster once: one of its arrays, or a vector of all scalars."""
     union = scalars(np.concatenate([ids.reshape(-1) for ids in cluster]))
     for ids in sorted(cluster, key=lambda ids: ids.size):
         held = ids[ids != HOLE]
@@ -86,10 +86,11 @@ def base(cluster: Sequence[Ids]) -> Ids:
 
 
 def split(ids: Ids, parts: Sequence[Ids], read: Sequence[Ids]) -> tuple[Ids, list[Ids], list[Ids]]:
-    """Split axes so that what is read repeats along one of the halves: pairs of rows and columns lie in a matrix then.
+    """Split axes so that the scalars that are read repeat along one half: pairs of rows and columns then form a matrix.
 
-    ``parts`` are arrays of arguments, which lead with the axes of ``ids``, as does what is ``read`` to compute them. A
-    convolution's results, in one list, are such pairs, of windows and filters; so are a layer's at several positions.
+    ``parts`` are arrays of arguments, and ``read`` the scalars that these depend on; both have the axes of ``ids``
+    first. Examples of such pairs are a convolution's results in one list, of windows and filters, and a layer's results
+    at several positions.
     """
     axis = 0
     parts, read = list(parts), list(read)
@@ -109,7 +110,7 @@ def _in_halves(ids: Ids, axis: int, order: Ids, sizes: tuple[int, int]) -> Ids:
 
 
 def _halves(part: Ids, axis: int) -> tuple[Ids, tuple[int, int]] | None:
-    """Return an order of an axis and its halves, along one of which the part repeats; None if there are none."""
+    """Return an order of an axis and its two factors, along one of which the part repeats, or None."""
     extent = part.shape[axis]
     rows = np.moveaxis(part, axis, 0).reshape(extent, -1)
     _, first, labels = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -125,10 +126,11 @@ def _halves(part: Ids, axis: int) -> tuple[Ids, tuple[int, int]] | None:
 
 
 def column_ranks(rows: Ids, order: Ids) -> tuple[Ids, int] | None:
-    """Return in which column each element of ragged rows stands, so that one scalar stands in one column; and a count.
+    """Return the column of each element of ragged rows, with each scalar in one column, and a count.
 
-    Rows that share a scalar, directly or through others, have a column for each of their scalars together, in
-    ``order``; the count is that of such families. None where a family has more scalars than ``rows`` has columns.
+    Rows that share a scalar, directly or through others, are a family, which has a column for each of its scalars, in
+    ``order``. The count is the number of families. The result is None if a family has more scalars than ``rows`` has
+    columns.
     """
     held = rows != HOLE
     family = np.arange(len(order))

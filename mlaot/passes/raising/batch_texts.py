@@ -1,11 +1,11 @@
-"""Add the entry that reads a token of each of several texts: all of them share each read of a weight. Bit-exact.
+"""Add the entry that reads a token of each of several texts, which share each read of a weight. Bit-exact.
 
     forward:                                          read_texts:
     v0 = input(name=tokens) : i64[n]                  v0 = input(name=tokens) : i64[texts,1]
     v1 = input(name=keys) : f32[8,64]          =>     v1 = input(name=texts(keys)) : f32[texts,8,64]
     v2 = input(name=w) : f32[8,8]                     v2 = input(name=w) : f32[8,8]
 
-What the entry of one text writes is there for each of several texts, in slots of their own.
+Each of several texts has its own slots for the values that the entry of one text writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mlaot.transforms.batch import Value, batch_into
 
 @pass_over("module", after=("entries",))
 def batch_texts(module: Module) -> None:
-    """Batch the entry that reads a text, where several are read at once."""
+    """Batch the entry that reads a text, if several texts are read at once."""
     generation = module.generation
     if generation is None or generation.texts == 1:
         return
@@ -50,9 +50,9 @@ def batch_texts(module: Module) -> None:
 
 
 def _check_masks(one: Graph, tokens: str, module: Module) -> None:
-    """Refuse an entry that reads what lies behind the place of a text: others that are read with it may be longer.
+    """Raise ``MlaotError`` for an entry that reads rows after the position of a text, as other texts may be longer.
 
-    Its results at some place must be the same whether it sees rows behind that place or not, whatever these hold.
+    The results at a position must be the same with and without rows after that position, whatever these hold.
     """
     numbers = np.random.default_rng(0)
     generation = module.generation

@@ -4,8 +4,8 @@
     h2 = tanh(add(mul(w, h1), x1))      =>    carried: [h0], [h1], [h2], ..
     ..
 
-Nodes alone are seen. The cut between two rounds that the fewest values cross tells what is carried. One round is the
-pattern, and the rounds before it belong to the chain as long as they are equal to it, each node by each node.
+Only nodes are known. The carried values are those of the cut between two rounds that the fewest values cross. One round
+is the pattern, and earlier rounds belong to the chain as long as they equal it node by node.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mlaot.schedule.tuning import ROLLED_NODES, ROLLED_ROUNDS
 class Chain:
     """Rounds of equal structure. ``carried[t]`` are the values before round t, ``carried[-1]`` those after the last.
 
-    ``body``: the nodes of the pattern that depend on what is carried, arguments first; ``rounds[t]``: what the nodes of
-    the pattern and what they read are in round t.
+    ``body`` are the nodes of the pattern that depend on carried values, arguments first. ``rounds[t]`` maps the nodes
+    of the pattern and their arguments to those of round t.
     """
 
     carried: list[list[Node]]
@@ -35,7 +35,7 @@ class Chain:
 
 
 def find_chain(graph: Graph) -> Chain | None:
-    """Return a chain that is worth a loop, a large one if there are several; None where there is none."""
+    """Return a chain that is worth a loop, a large one if there are several, or None."""
     nodes = graph.nodes()
     for cuts in find_cuts(nodes):
         chain = _best(graph, nodes, cuts)
@@ -45,7 +45,7 @@ def find_chain(graph: Graph) -> Chain | None:
 
 
 def _best(graph: Graph, nodes: Sequence[Node], cuts: Iterable[Cut]) -> Chain | None:
-    """Return the chain that carries the fewest values, has the most rounds, and starts from what is not computed."""
+    """Return the chain that carries the fewest values, has the most rounds, and starts from uncomputed values."""
     by_width: dict[int, list[tuple[list[Node], list[Node]]]] = defaultdict(list)
     for earlier, later in cuts:
         by_width[len(earlier)].append(([nodes[i] for i in earlier], [nodes[i] for i in later]))
@@ -57,7 +57,7 @@ def _best(graph: Graph, nodes: Sequence[Node], cuts: Iterable[Cut]) -> Chain | N
 
 
 def _chain(earlier: list[Node], later: list[Node]) -> Chain | None:
-    """Return the chain whose last round makes ``later`` of ``earlier``, with all equal rounds before it."""
+    """Return the chain whose last round computes ``later`` from ``earlier``, with all equal rounds before it."""
     body = _between(earlier, later)
     if not body or not {*later} <= {*body, *earlier}:
         return None
@@ -73,7 +73,7 @@ def _chain(earlier: list[Node], later: list[Node]) -> Chain | None:
 
 
 def _between(earlier: Sequence[Node], later: Sequence[Node]) -> list[Node]:
-    """Return the nodes on the ways from ``earlier`` to ``later``, arguments first, without ``earlier``."""
+    """Return the nodes on the paths from ``earlier`` to ``later``, arguments first, without ``earlier``."""
     depends = dict.fromkeys(earlier, True)
     order: list[Node] = []
     stack = [(node, False) for node in reversed(later)]
@@ -94,7 +94,7 @@ def _between(earlier: Sequence[Node], later: Sequence[Node]) -> list[Node]:
 def _match(
     body: Sequence[Node], earlier: Sequence[Node], later: Sequence[Node], wanted: Sequence[Node]
 ) -> dict[Node, Node] | None:
-    """Return what each node of the pattern is in the round that makes ``wanted``; None where that is no such round."""
+    """Map each node of the pattern to that of the round that computes ``wanted``; None if that is no such round."""
     inside = {*body, *earlier}
     for is_ordered in (True, False):
         found: dict[Node, Node] = {}
@@ -112,7 +112,7 @@ def _match(
 
 
 def _pairs(node: Node, other: Node, is_ordered: bool, inside: Container[Node]) -> list[tuple[Node, Node]]:
-    """Pair the arguments of two nodes, where their order is no matter those first that both read from outside."""
+    """Pair the arguments of two nodes. For commutative ops, arguments that both read from outside are paired first."""
     first, second = [a.find() for a in node.args], [a.find() for a in other.args]
     both: list[Node] = []
     if node.op.commutative and not is_ordered:
@@ -124,7 +124,7 @@ def _pairs(node: Node, other: Node, is_ordered: bool, inside: Container[Node]) -
 
 
 def _prolonged(graph: Graph, chain: Chain) -> Chain:
-    """Add rounds at the end that lack what nobody reads, such as the spread after the last step of a filter."""
+    """Add incomplete last rounds, which lack unread values, such as the variance after a filter's last step."""
     readers = graph.users()
     made = {found[node] for found in chain.rounds for node in chain.body}
     longer = [chain]
@@ -137,9 +137,9 @@ def _prolonged(graph: Graph, chain: Chain) -> Chain:
 def _next_round(
     graph: Graph, chain: Chain, readers: Mapping[Node, Sequence[Node]], made: set[Node]
 ) -> dict[Node, Node] | None:
-    """Return what each node of the pattern is in one round more; None where too little of that is there.
+    """Map each node of the pattern to that of a further round; None if too few of its nodes exist.
 
-    What is not there is added to the graph, if all that it reads is known. ``made`` is what rounds make.
+    Missing nodes are added to the graph, if all their arguments are known. ``made`` are the results of rounds.
     """
     before, last = chain.rounds[-2:]
     found = dict(zip(chain.pattern[0], chain.carried[-1], strict=True))
@@ -168,7 +168,7 @@ def _next_round(
 
 
 def _unknown(node: Node, other: Node, known: Sequence[Node | None]) -> tuple[Node, list[Node]] | None:
-    """Return a node and those of its arguments that are not ``known``; None if it does not do what ``node`` does."""
+    """Return a node and its arguments that are not ``known``, or None if the node does not match ``node``."""
     if other.op is not node.op or other.attrs != node.attrs or len(other.args) != len(node.args):
         return None
     args = [a.find() for a in other.args]
@@ -182,7 +182,7 @@ def _unknown(node: Node, other: Node, known: Sequence[Node | None]) -> tuple[Nod
 
 
 def _is_closed(graph: Graph, chain: Chain) -> bool:
-    """Tell whether no value that the loop starts from, or that rounds read from outside, depends on the chain."""
+    """Tell whether the initial values of the loop and the values read from outside do not depend on the chain."""
     inside = {*chain.body, *chain.pattern[0]}
     outside = {other for found in chain.rounds for node, other in found.items() if node not in inside}
     outside |= set(chain.carried[0])

@@ -5,9 +5,9 @@
     v4 = mul(v2, v3)                                    =>    v5 = contract(x, w, spec=ac,bc->ab)
     v5 = sum(v4, axes=(2,))
 
-A sum of products in which both factors vary along every kept axis is no contraction: a row kernel does it as well.
+A sum of products in which both factors vary along every kept axis is no contraction, as a row kernel is equally fast.
 Transposed and broadcast operands are absorbed into the labels, which are then renamed in order of the result, so that
-equal contractions are one node however they were written.
+equal contractions are one node.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _is_half(node: Node) -> bool:
 
 
 def operand_of(node: Node, labels: str) -> tuple[Node, str]:
-    """Return what a factor broadcasts, and its labels."""
+    """Return the value that a factor broadcasts, and its labels."""
     while node.op is st.broadcast and node.arg(0).type.rank > 0:
         node, labels = node.arg(0), "".join(labels[a] for a in node.attrs["axes"])
     return node, labels

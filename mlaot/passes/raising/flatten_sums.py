@@ -1,15 +1,15 @@
-"""Nested ``add`` (``maximum``, ``minimum``) of scalars become one of many arguments. Reassociates; drops ``0 +``.
+"""Flatten nested ``add`` (``maximum``, ``minimum``) of scalars to one of many arguments. Reassociates; drops ``0 +``.
 
     v3 = add(v0, v1)
     v4 = add(v3, v2)      =>    v4 = add(v0, v1, v2)
 
-Sums are flattened from their root only: every prefix would be quadratic. Sibling sums stay apart: where a sum has
-several inner sums of equal structure that share operands (``h @ w2`` summed over its ten outputs), each is a value of
-its own, for greedy flattening would turn ten dots of 50 terms into one of 500 and the matrix product would be gone.
-Structure is compared by a hash of the multiset of terms, so shuffled terms and the unmarked first of several siblings
-are recognized.
+Sums are flattened from their root only, as flattening every prefix would be quadratic. Sibling sums are kept: if a sum
+has several inner sums of equal structure that share operands (``h @ w2`` summed over its ten outputs), each remains a
+value. Greedy flattening would merge ten dots of 50 terms to one of 500, and the matrix product would be lost. Structure
+is compared by a hash of the multiset of terms, so that shuffled terms, and the unmarked first of several siblings, are
+recognized.
 
-A sum that starts from 0 and has one term more stays a sum, of one argument: its neighbours may have more.
+A sum that starts from 0 and has one further term is kept as a sum of one argument, as its neighbours may have more.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def flatten_sums(graph: Graph) -> None:
 
 
 def _unlike_shared(interior: set[Node], all_: Sequence[Node], uses: Mapping[Node, int]) -> set[Node]:
-    """Leave out nodes of whose kind most have several readers: the last cells of a table, which have but one."""
+    """Leave out nodes of a kind that mostly has several readers, such as the last cells of a table."""
 
     def kind(node: Node) -> frozenset[str]:
         return frozenset(a.find().op.name for a in node.args)
@@ -59,7 +59,7 @@ def _unlike_shared(interior: set[Node], all_: Sequence[Node], uses: Mapping[Node
 
 
 class Classes:
-    """Numbers for structural classes: the same op over the same classes, whichever items of a tensor they read."""
+    """Numbers of structural classes: the same op on the same classes, for any items of a tensor."""
 
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
@@ -117,7 +117,7 @@ def _flatten(graph: Graph, op: Op, nodes: list[Node], interior: set[Node]) -> No
 
 
 def _flatten_root(graph: Graph, op: Op, root: Node, interior: set[Node], signature: dict[Node, Signature]) -> None:
-    """Make the many-argument node of ``root``, and one for each sibling sum inside it."""
+    """Make the node of many arguments for ``root``, and one for each sibling sum inside it."""
     siblings = _siblings(root, interior, signature) if op is ew.add else set()
     sums: dict[Node, Node] = {}
     for top in [*sorted(siblings, key=lambda n: signature[n][0]), root]:
@@ -142,7 +142,7 @@ def _is_identity(op: Op, node: Node) -> bool:
 
 
 def _siblings(root: Node, interior: set[Node], signature: dict[Node, Signature]) -> set[Node]:
-    """Find inner sums to keep: those of equal structure that share operands, largest first, and inside them."""
+    """Find the inner sums to keep: equal structure, shared operands, the largest first, then those inside them."""
     kept: set[Node] = set()
     inside: set[Node] = set()
     by_signature: dict[Signature, list[Node]] = {}

@@ -1,4 +1,4 @@
-"""Reading elements of a tensor at given positions: as a view where these follow strides, else by a ``take``."""
+"""Read elements of a tensor at given positions: as a view if these follow strides, and else by a ``take``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mlaot.passes.raising.arrays import Ids
 
 
 def positions_in(base: Ids, ids: Ids) -> Ids:
-    """Return where in ``base``, flat, each of ``ids`` stands."""
+    """Return the position of each of ``ids`` in the flat ``base``."""
     flat = base.reshape(-1)
     sorter = np.argsort(flat)
     return sorter[np.searchsorted(flat, ids, sorter=sorter)].reshape(ids.shape)
 
 
 def take_as_view(x: Node, positions: Ids) -> Node:
-    """Take ``x``'s elements at ``positions``: as a view where these follow strides."""
+    """Read the elements of ``x`` at ``positions``, as a view if these follow strides."""
     size = dims_.product(x.type.shape)
     parts = positions.reshape([n for axis in range(positions.ndim) for n in _runs(positions, axis)])
     strides = _strides(parts)
@@ -36,9 +36,10 @@ def take_as_view(x: Node, positions: Ids) -> Node:
 
 @dataclass(frozen=True)
 class _Level:
-    """One axis that a tensor is seen to have, and what is read of it.
+    """One axis of a view of a tensor, and the elements that are read of it.
 
-    ``axes``: place in the result, extent and stride of one axis, or of two: the places of a window and its elements.
+    ``axes`` has the place in the result, the extent and the stride of one axis, or of two: a window's positions and
+    elements.
     """
 
     extent: int
@@ -47,12 +48,12 @@ class _Level:
 
     @property
     def span(self) -> int:
-        """How many elements are between the first and the last one that is read, both included."""
+        """The number of elements from the first to the last one that is read, both included."""
         return 1 + sum((extent - 1) * stride for _, extent, stride in self.axes)
 
 
 def _runs(positions: Ids, axis: int) -> list[int]:
-    """Split an axis into runs of equal steps, and these into runs: the channels and the places of a window."""
+    """Split an axis into runs of equal steps, and these into runs again, such as a window's channels and positions."""
     line = np.moveaxis(positions, axis, 0).reshape(positions.shape[axis], -1)[:, 0]
     runs: list[int] = []
     while len(line) > 1:
@@ -66,7 +67,10 @@ def _runs(positions: Ids, axis: int) -> list[int]:
 
 
 def _strides(positions: Ids) -> list[tuple[int, int, int]] | None:
-    """Return place, extent and stride of the axes of an affine array; None where it is not, or repeats elements."""
+    """Return place, extent and stride of the axes of an affine array, or None for any other array.
+
+    An array that repeats elements is no affine array either.
+    """
     axes = []
     for axis, extent in enumerate(positions.shape):
         if extent == 1:
@@ -80,7 +84,7 @@ def _strides(positions: Ids) -> list[tuple[int, int, int]] | None:
 
 
 def _levels(size: int, start: int, axes: Sequence[tuple[int, int, int]]) -> list[_Level] | None:
-    """See ``size`` elements as several axes, outer first, each of which is read in order or in windows."""
+    """View ``size`` elements as several axes, outer first, each of which is read in order or in windows."""
     for stride in sorted({stride for _, _, stride in axes if stride > 1 and size % stride == 0}):
         inner = tuple(axis for axis in axes if axis[2] < stride)
         outer = [(place, extent, s // stride) for place, extent, s in axes if s >= stride]

@@ -4,16 +4,15 @@
     h1 = relu(add(mul(w2, x0), mul(w3, x1), b1))    =>    v2 = sum(v1, axes=(1,)), v3 = add(v2, b)
                                                           h = relu(v3)
 
-Works from the roots down, on arrays of scalar nodes. An array whose elements have one structure becomes one op over the
-arrays of their arguments; a many-argument ``add`` or ``maximum`` adds an axis and reduces it; an array that does not
-vary along an axis is made without it and broadcast; an array of items of one tensor is a ``take`` of it. Terms of sums
-are aligned over their rows by the operand that the rows share, so shuffled terms do not matter. Arrays that share
-scalars are made once and read by ``take``. What has no equal beside it stays a scalar.
+The pass works from the roots down, on arrays of scalar nodes. An array whose elements have one structure becomes one op
+on the arrays of their arguments. An ``add`` or ``maximum`` of many arguments adds an axis and reduces it. An array that
+does not vary along an axis is computed without it and broadcast. An array of items of one tensor is a ``take`` of it.
+Terms of sums are aligned over their rows by the operand that the rows share, so that shuffled terms do not matter.
+Arrays that share scalars are computed once and read by ``take``. A scalar without equals remains a scalar.
 
-Sums of one kind of terms may be of unlike lengths, as in attention to all positions so far: their array has holes where
-a sum has no term, which a mask hides from the sum (Vaswani et al., 2017, section 3.2.3). What is computed of elements
-that a hole has none of reads those of another element instead, so that nothing can overflow that the model does not
-compute.
+Sums of one kind of terms may have different lengths, as in attention to all earlier positions. Their array has holes
+where a sum has no term, which a mask hides from the sum (Vaswani et al., 2017, section 3.2.3). The argument of a hole
+is that of another element, so that nothing can overflow that the model does not compute.
 
 Arrays are processed by decreasing height, so that all readers of a scalar are known before it is placed.
 """
@@ -61,9 +60,9 @@ REDUCTIONS = {OPS[op.repeats]: op for op in kinds.REDUCTIONS if op.repeats not i
 
 @dataclass(frozen=True)
 class Part:
-    """An argument of an array's op: an array of ids, reduced over its last axis by ``reduction`` where there is one.
+    """An argument of an array's op: an array of ids, reduced over its last axis if there is a ``reduction``.
 
-    ``held``: what the reduction reads of the array, where that is not all.
+    ``held`` has the elements that the reduction reads, if not all.
     """
 
     ids: Ids
@@ -73,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one array of scalars is made: ``op`` over ``parts``. ``holes`` have to hold what their stand-ins do."""
+    """The plan of one array of scalars: ``op`` on ``parts``. ``holes`` must hold the values of their stand-ins."""
 
     op: Op
     attrs: dict[str, Any]
@@ -85,7 +84,7 @@ class Plan:
 def raise_tensors(graph: Graph) -> None:
     """Replace the scalar outputs of ``graph`` by tensor computations; several scalars of one output are stacked.
 
-    A graph with so little structure that hardly fewer nodes are left stays as it is: straight-line code beats gathers.
+    A graph with so little structure that hardly fewer nodes would be left is kept, as straight-line code beats gathers.
     """
     scalar, before = dict(graph.outputs), len(graph.nodes())
     _Raiser(graph).run()
@@ -94,9 +93,9 @@ def raise_tensors(graph: Graph) -> None:
 
 
 class _Raiser:
-    """The state of one run: numbered scalars, arrays that are asked for, and the plans to compute them.
+    """The state of one run: numbered scalars, requested arrays, and the plans to compute them.
 
-    What is known of scalars, by number, ends with an element for ``HOLE``.
+    Arrays of properties of scalars, by number, end with an element for ``HOLE``.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -162,13 +161,13 @@ class _Raiser:
         return [node for node in self.nodes if node.op is st.stack and node not in outputs]
 
     def _root(self, node: Node) -> Ids | None:
-        """Return the scalars of an output: itself, or what it stacks; None for tensors that were not stacked."""
+        """Return the scalars of an output: itself, or those that it stacks; None for tensors that were not stacked."""
         if node.op is st.stack and node.type.rank == 1:
             return np.array([self.number[a.find()] for a in node.args])
         return np.array(self.number[node]) if node.type.rank == 0 else None
 
     def _classify(self, level: Iterable[int]) -> None:
-        """Number the classes of the scalars of one height. Sums of terms of one kind are one at any length."""
+        """Number the classes of the scalars of one height. Sums of one kind of terms are one class for any length."""
         unlike: dict[object, list[int]] = defaultdict(list)
         for i in level:
             node, args = self.nodes[i], [int(self.klass[a]) for a in self.args[i]]
@@ -183,7 +182,7 @@ class _Raiser:
     # Asking, from the roots down.
 
     def _ask(self, ids: Ids, exposed: bool = True) -> None:
-        """Ask for an array; ``exposed``: its reader computes with what holes hold."""
+        """Request an array; ``exposed`` is true if its reader computes with the values in holes."""
         core, _ = invariant(ids)
         held = scalars(core)
         found = np.unique(self.klass[held])
@@ -197,7 +196,7 @@ class _Raiser:
                 self.exposed.add(key(core))
 
     def _place(self, height: int) -> None:
-        """Plan every array asked for at this height; arrays that share scalars are one plan and copies of it."""
+        """Plan every requested array of this height. Arrays that share scalars are one plan, and copies of it."""
         while arrays := self.asked.pop(height, None):
             for cluster in clusters(list(arrays.values())):
                 ids = base(cluster)
@@ -211,7 +210,7 @@ class _Raiser:
                 self.processed.append(key(planned))
 
     def _in_axes(self, ids: Ids) -> Ids:
-        """Return scalars that lie in a row in the axes of the first op below that has several."""
+        """Return a vector of scalars in the axes of the first op below that has several axes."""
         below = ids
         while self.height[below[0]] > 0 and np.unique(below).size == below.size:
             _, parts, read = self._arguments(below)
@@ -225,7 +224,10 @@ class _Raiser:
         return ids
 
     def _arguments(self, ids: Ids) -> tuple[list[Op | None], list[Ids], list[Ids]]:
-        """Return what an array's op reduces by, its arguments, and what these read: factors of products in a sum."""
+        """Return the reduction of an array's op, its arguments, and the scalars that these read.
+
+        For products in a sum these scalars are the factors.
+        """
         first = self.nodes[ids[ids != HOLE][0]]
         if first.op in REDUCTIONS:
             arrays, reductions = self._terms(first.op, ids)
@@ -270,7 +272,7 @@ class _Raiser:
         return [np.where(swap, b, a), np.where(swap, a, b)]
 
     def _terms(self, op: Op, ids: Ids) -> tuple[list[Ids], list[Op | None]]:
-        """Group the terms of sums by class: one array a class, with an axis to reduce where it has many."""
+        """Group the terms of sums by class: one array for each class, with an axis to reduce if it has many terms."""
         count = max(len(self.args[i]) for i in scalars(ids).tolist())
         terms = self._columns(ids, count)
         arrays: list[Ids] = []
@@ -347,7 +349,10 @@ class _Raiser:
         return total if plan.holes is None else self._with_stand_ins(total, plan.holes)
 
     def _masked(self, value: Node, held: Mask, other: float) -> Node:
-        """Return ``value`` where a reduction reads it, else ``other``: of a product, by a factor that varies so."""
+        """Return ``value`` where a reduction reads it, and else ``other``.
+
+        For a product, in a factor that varies alike.
+        """
         if value.op is ew.mul and other == 0:
             for i, factor in enumerate(value.args):
                 if factor.op is not st.broadcast:
@@ -369,7 +374,7 @@ class _Raiser:
         return mask if core.shape == held.shape else st.broadcast(mask, shape=held.shape, axes=axes)
 
     def _with_stand_ins(self, value: Node, holes: Mask) -> Node:
-        """Put into holes what their stand-ins hold. No gradient comes from a hole: a mask hides what becomes of it."""
+        """Put the values of stand-ins into holes. A hole has no gradient, as a mask hides its results."""
         places = stand_ins(holes)
         own, others = (np.stack(np.unravel_index(p, holes.shape)) for p in (np.flatnonzero(holes), places[holes]))
         moved = np.flatnonzero((own != others).any(1)).tolist()
@@ -406,7 +411,7 @@ class _Raiser:
         return first
 
     def _mix(self, ids: Ids, found: Ids) -> Node:
-        """Compute each kind of scalar of an array on its own, then put them together."""
+        """Compute each kind of scalar of an array separately, then combine them."""
         groups = [np.unique(ids[self.klass[ids] == klass]) for klass in found.tolist()]
         values = [self._value(group) for group in groups]
         flat = [v if v.type.rank else st.reshape(v, shape=(1,)) for v in values]
@@ -414,7 +419,7 @@ class _Raiser:
 
 
 def _positions(planned: Ids, ids: Ids) -> Ids:
-    """Return where the scalars of ``ids`` are in ``planned``, flat; that of a hole does not matter."""
+    """Return the positions of the scalars of ``ids`` in the flat ``planned``; that of a hole is arbitrary."""
     if planned.size == ids.size:
         same = planned.reshape(ids.shape)
         if ((ids == HOLE) | (ids == same)).all():
@@ -423,14 +428,14 @@ def _positions(planned: Ids, ids: Ids) -> Ids:
 
 
 def _of_stand_ins(array: Ids | Mask, holes: Mask) -> Any:
-    """Return an array, which leads with the axes of ``holes``, with what belongs to stand-ins in the place of holes."""
+    """Return an array, whose first axes are those of ``holes``, with the elements of stand-ins in place of holes."""
     if not holes.any():
         return array
     return array.reshape(holes.size, *array.shape[holes.ndim :])[stand_ins(holes)]
 
 
 def _is_foreign(array: Ids, holes: Mask) -> bool:
-    """Tell whether a value that does not vary along what ``invariant`` drops differs in holes from their stand-ins."""
+    """Tell whether a value that is constant along axes that ``invariant`` drops differs in holes from stand-ins."""
     if not holes.any():
         return False
     core, axes = invariant(array)

@@ -1,14 +1,14 @@
 """Roles of scalars in rounds that repeat, and cuts between two rounds.
 
-A scalar's signature is what is up to some ops below it: the same in every round but the first few (Weisfeiler and
-Leman, 1968, number the nodes of a graph so). Scalars of one signature, one behind the other at equal distances in
-height, have one role; several at one height are told apart by their order, as are the units of equal layers, or chains
-side by side.
+The signature of a scalar describes the ops below it up to some depth. It is the same in every round but the first few
+(Weisfeiler and Leman, 1968, number the nodes of a graph in this way). Scalars of one signature at equal distances in
+height have one role. Several scalars at one height are distinguished by their order, such as the units of equal layers,
+or parallel chains.
 
-In a table, whose cells depend on the cell above and on the one to the left, cells of one height lie on a diagonal. Its
-rows are rounds, too, where only the step from a cell to the one below counts for the height.
+In a table, each cell depends on the cell above and on the one to the left, and the cells of one height are a diagonal.
+Its rows are rounds too, if the height counts only steps from a cell to the one below.
 
-Scalars are numbers here, arguments before what reads them.
+Scalars are represented by numbers, arguments before their readers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_computed(node: Node) -> bool:
 
 
 def find_cuts(nodes: Sequence[Node]) -> Iterable[list[Cut]]:
-    """Yield for each family of roles that depend on each other the cuts between its rounds, the likeliest first."""
+    """Yield, for each family of roles that depend on each other, the cuts between its rounds, the likeliest first."""
     number = {node: i for i, node in enumerate(nodes)}
     args = [[number[a.find()] for a in node.args] if is_computed(node) else [] for node in nodes]
     height = np.zeros(len(nodes), np.int64)
@@ -63,7 +63,7 @@ def find_cuts(nodes: Sequence[Node]) -> Iterable[list[Cut]]:
 
 
 def _signatures(nodes: Sequence[Node], args: Args, height: Heights) -> Iterable[Hashes]:
-    """Yield numbers of scalars by the ops below them: by fewer and fewer, with less and less exact leaves."""
+    """Yield signatures of scalars as numbers, of ever fewer ops below them, with ever less exact leaves."""
     counts = np.array([len(below) for below in args])
     readers = np.flatnonzero(counts)
     flat = np.array([a for below in args for a in below], np.int64)
@@ -91,7 +91,7 @@ def _signatures(nodes: Sequence[Node], args: Args, height: Heights) -> Iterable[
 
 
 def _labels(node: Node) -> tuple[object, object]:
-    """Return what a scalar is, without what is below it, and of a leaf, of what kind it is."""
+    """Return a label of a scalar without its arguments; for a leaf, of its kind."""
     if node.op is st.item:
         kind = "item", id(node.arg(0))
         return (*kind, node.attrs["index"]), kind
@@ -110,9 +110,9 @@ def _mixed(x: Hashes) -> Hashes:
 
 
 def _heights_of_rows(groups: Iterable[Roles], args: Args, height: Heights) -> Iterable[Heights]:
-    """Yield heights that count rows of a table: steps from the cells of one row to those of the next, and no others.
+    """Yield heights that count the rows of a table: only steps from the cells of one row to those of the next.
 
-    Of each argument of a cell it is tried whether it leads to the row before.
+    Each argument of a cell is tried as the one that leads to the row before.
     """
     large = (cells for cells in groups if len(cells) >= ROLLED_ROUNDS**2)
     tables = [cells for cells in large if _is_table(args, height, cells)]
@@ -122,7 +122,7 @@ def _heights_of_rows(groups: Iterable[Roles], args: Args, height: Heights) -> It
 
 
 def _groups(signatures: Hashes, height: Heights) -> Iterable[Roles]:
-    """Yield the computed scalars of one signature by their height, where there are enough for a chain."""
+    """Yield the computed scalars of one signature by their height, if there are enough for a chain."""
     order = np.lexsort((np.arange(len(height)), height, signatures))
     order = order[height[order] > 0]
     starts = np.flatnonzero(np.append(True, np.diff(signatures[order]) != 0))
@@ -133,7 +133,7 @@ def _groups(signatures: Hashes, height: Heights) -> Iterable[Roles]:
 
 
 def _is_table(args: Args, height: Heights, cells: Roles) -> bool:
-    """Tell whether scalars have about as many heights as a table of so many has diagonals, some longer than others."""
+    """Tell whether scalars have about as many heights as a table of this size has diagonals, of different lengths."""
     counts = np.unique(height[cells], return_counts=True)[1]
     size = counts.sum() / np.gcd.reduce(counts)  # a cell may have several units
     least, most = 2 * size**0.5 - 2, size / 2
@@ -141,7 +141,7 @@ def _is_table(args: Args, height: Heights, cells: Roles) -> bool:
 
 
 def _steps(args: Args, cells: set[int], place: int) -> Heights:
-    """Return heights by how often one goes to the argument at ``place`` of a cell on the way down."""
+    """Return heights that count the steps to the argument at ``place`` of a cell."""
     height = np.zeros(len(args), np.int64)
     for i, below in enumerate(args):
         if below:
@@ -153,10 +153,9 @@ def _steps(args: Args, cells: set[int], place: int) -> Heights:
 
 
 def _roles(groups: Iterable[Roles], height: Heights) -> dict[int, list[Roles]]:
-    """Return by their distance in height the scalars that have one signature: a row for each round.
+    """Return, by their distance in height, the scalars of one signature, with a row for each round.
 
-    A row has a column for each of the scalars of one height, in the order of the graph, which is the same in every
-    round.
+    A row has a column for each scalar of one height, in the order of the graph, which is the same in every round.
     """
     found: dict[int, list[Roles]] = defaultdict(list)
     for group in groups:
@@ -174,15 +173,15 @@ def _roles(groups: Iterable[Roles], height: Heights) -> dict[int, list[Roles]]:
 
 
 def _columns(found: Sequence[Roles]) -> list[list[int]]:
-    """Return roles: of each what it is in all rounds."""
+    """Return roles, each as the scalars of all rounds."""
     return [column for members in found for column in members.T.tolist()]
 
 
 def _families(args: Args, found: Sequence[Roles]) -> Iterable[list[list[int]]]:
-    """Yield the roles that depend on each other from round to round, the largest such families first.
+    """Yield families of roles that depend on each other from round to round, the largest families first.
 
-    Families of the same signatures that do not depend on each other are chains side by side, which are tried together
-    as well; so are small families of which one reads another.
+    Families of the same signatures that do not depend on each other are parallel chains, which are also tried together.
+    So are small families if one reads another.
     """
     roles = _columns(found)
     signature = [k for k, members in enumerate(found) for _ in range(members.shape[1])]
@@ -212,7 +211,7 @@ def _families(args: Args, found: Sequence[Roles]) -> Iterable[list[list[int]]]:
 
 
 def _mutual(below: Mapping[int, set[int]], above: Mapping[int, set[int]]) -> Iterable[set[int]]:
-    """Yield the sets of roles of which each depends on each, in earlier rounds."""
+    """Yield the sets of roles that all depend on each other, in earlier rounds."""
     left = {r for r in below if below[r] and above[r]}
     while left:
         start = next(iter(left))
@@ -237,9 +236,9 @@ def _reached(start: int, edges: Mapping[int, set[int]], among: set[int]) -> set[
 
 
 def _cuts(args: Args, height: Heights, period: int, roles: Sequence[list[int]]) -> Iterable[Cut]:
-    """Yield what crosses a cut before and after the last round, for cuts at all heights.
+    """Yield the values that cross a cut before and after the last round, for cuts at all heights.
 
-    Cuts are made in the middle, where all is that rounds read of any before them, and moved up.
+    Cuts are made in the middle, where all values of earlier rounds that are read exist, and then moved up.
     """
     next_ = {i: after for members in roles for i, after in pairwise(members)}
     in_chain = {i for members in roles for i in members}
@@ -263,7 +262,7 @@ def _cuts(args: Args, height: Heights, period: int, roles: Sequence[list[int]]) 
 
 
 def _needed(values: list[int], args: Args) -> list[int]:
-    """Leave out what a round can compute of the other values, such as the negative of one."""
+    """Leave out values that a round can compute from others, such as the negative of one."""
     kept = dict.fromkeys(values)
     for i in sorted(values, reverse=True):
         if any(a in kept for a in args[i]) and all(a in kept or not args[a] for a in args[i]):
@@ -272,7 +271,7 @@ def _needed(values: list[int], args: Args) -> list[int]:
 
 
 def _fewest(values: list[int], args: Args) -> list[int]:
-    """Return the values, or fewer below that they are computed of."""
+    """Return the values, or fewer values below from which they are computed."""
     fewest, below = values, values
     for _ in range(max(DEPTHS)):
         below = list(dict.fromkeys(a for i in below for a in args[i] if args[a]))

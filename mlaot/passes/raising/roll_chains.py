@@ -1,11 +1,11 @@
-"""Roll chains of equal rounds into a scan. Reassociates: what does not depend on the chain is added up before it.
+"""Roll chains of equal rounds into a scan. Reassociates: terms that do not depend on the chain are added up before it.
 
     h1 = tanh(add(mul(w, h0), x0))
     h2 = tanh(add(mul(w, h1), x1))      =>    h = scan(stack(w), stack(h0), stack(x0, x1, ..))
     ..                                        h1 = item(h, 0), h2 = item(h, 1), ..
 
-Values that a round reads from outside are constants of the loop, or one for each round. The round itself stays a graph
-of scalars, which is raised like any other; chains in it, as in the rows of a table, are rolled, too.
+A value that a round reads from outside is a constant of the loop, or differs in each round. The round itself remains a
+graph of scalars, which is raised like any other. Chains in it, as in the rows of a table, are rolled too.
 """
 
 from __future__ import annotations
@@ -94,17 +94,17 @@ def _roll(graph: Graph, chain: Chain) -> None:
 
 
 def _vector(values: Sequence[Node]) -> Node:
-    """Return a vector of several values, or the one."""
+    """Return a vector of several values, or a single value itself."""
     return st.stack(*values) if len(values) > 1 else values[0]
 
 
 def _items(vector: Node, count: int) -> list[Node]:
-    """Return the ``count`` values of which ``vector`` was made."""
+    """Return the ``count`` values that ``vector`` was made from."""
     return [st.item(vector, index=i) for i in range(count)] if count > 1 else [vector]
 
 
 def _arguments(chain: Chain) -> dict[Node, list[Node | _Read]]:
-    """Return what the nodes of the body read: nodes of the round, and what is outside; terms of a sum added up."""
+    """Return the arguments of the body's nodes: nodes of the round, and values from outside, added up in sums."""
     inside = {*chain.body, *chain.pattern[0]}
     arguments: dict[Node, list[Node | _Read]] = {}
     for node in chain.body:
@@ -120,7 +120,10 @@ def _arguments(chain: Chain) -> dict[Node, list[Node | _Read]]:
 def _purposes(
     chain: Chain, arguments: Mapping[Node, Sequence[Node | _Read]], klass: Callable[[Node], int]
 ) -> dict[Node | _Read, int]:
-    """Number what nodes of the body read by the ops on its way, and by what these read besides: a number a gate."""
+    """Number the arguments of the body's nodes by the ops on their paths and these ops' other arguments.
+
+    So each gate has one number.
+    """
     numbers: dict[object, int] = {}
     ways: dict[Node | _Read, set[object]] = defaultdict(set)
     for value in chain.pattern[1]:
@@ -136,7 +139,7 @@ def _purposes(
 
 
 def _first_parameter(node: Node) -> int:
-    """Return the place of the parameter that a value is nearest to; 0 where it has none."""
+    """Return the place of the parameter that is nearest to a value, or 0."""
     level, seen = [node], {node}
     while level:
         places = [n.attrs["index"] for n in level if n.op is st.item and n.arg(0).attrs.get("parameter")]
@@ -148,14 +151,14 @@ def _first_parameter(node: Node) -> int:
 
 
 def _values(graph: Graph, chain: Chain, read: _Read) -> list[Node]:
-    """Return what each round reads from outside."""
+    """Return the values that each round reads from outside."""
     op, terms = read
     rounds = [[found[term] for term in terms] for found in chain.rounds]
     return [graph.add(op, values) if op else values[0] for values in rounds]
 
 
 def _shown(graph: Graph, chain: Chain) -> tuple[list[Node], set[Node]]:
-    """Return the nodes of the body that are read outside of the chain: in any round, and carried by the last alone."""
+    """Return the nodes of the body that are read outside: those of any round, and those that only the last carries."""
     readers = users(graph.nodes())
     roots = set(graph.roots())
     own = {found[node] for found in chain.rounds for node in chain.body}
@@ -174,7 +177,7 @@ def _shown(graph: Graph, chain: Chain) -> tuple[list[Node], set[Node]]:
 
 
 def _kind(node: Node, known: dict[tuple[Node, int], Hashable], depth: int = 3) -> Hashable:
-    """Return the ops that are at most ``depth`` below a node, which units of a layer have in common, or cells."""
+    """Return the ops at most ``depth`` below a node, which are equal for units of a layer, or for cells."""
     if (node, depth) not in known:
         below = frozenset(_kind(a.find(), known, depth - 1) for a in node.args) if depth else None
         known[node, depth] = node.op.name, below
@@ -182,7 +185,7 @@ def _kind(node: Node, known: dict[tuple[Node, int], Hashable], depth: int = 3) -
 
 
 def _groups(items: Iterable[Item], klass: Callable[[Item], Hashable]) -> list[list[Item]]:
-    """Group what has one class, to lie in one vector."""
+    """Group values of one class, to put them into one vector."""
     groups: dict[Hashable, list[Item]] = defaultdict(list)
     for item in items:
         groups[klass(item)].append(item)

@@ -1,11 +1,11 @@
-"""Give a loop its constants in the shape in which it reads them. Bit-exact.
+"""Pass constants to a loop in the shape in which it reads them. Bit-exact.
 
     v1 = take(p, indices=<64 numbers>)               v1 = take(p, indices=<8 x 8 numbers>)
     v2 = scan(v1, ..)                          =>    v2 = scan(v1, ..)
       r0 = contract(h, reshape(a0), ..)                r0 = contract(h, a0, ..)
 
-A loop of scalars reads vectors of them. The parameters of the model become what it reads, and are stored as kernels
-like them: a matrix is, a vector that is seen as one is not.
+A loop of scalars reads vectors of scalars. The model's parameters become the arrays that the loop reads, and are stored
+in the layout that suits kernels, which a matrix can have, but not a vector that is viewed as a matrix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlaot.passes.subgraphs import Loop
 
 @pass_over("scalars", after=("raise_tensors",))
 def shaped_constants(graph: Graph) -> None:
-    """Reshape the constants of every loop that it reads in one other shape only."""
+    """Reshape the constants of every loop that the loop reads only in one other shape."""
     for node in graph.nodes():
         if node.op is scan:
             loop = Loop.of(node)

@@ -4,13 +4,13 @@
     v1 = take(v0, indices=<39200 numbers>)       =>    v1 = input(name=layers.0.b) : f64[50]
     v2 = take(v0, indices=<50 numbers>)
 
-Reads that have no scalar in common get a tensor each; a read of the same scalars in another order is a transpose or a
-take of that tensor, and one that spans several (a penalty on all weights) takes from their concatenation. A parameter
-that nothing reads is kept, so that it is saved and counted as in the model.
+Reads that have no scalar in common each get a tensor. A read of the same scalars in another order is a transpose or a
+take of that tensor. A read that spans several tensors, such as a penalty on all weights, takes from their
+concatenation. A parameter that nothing reads is kept, so that it is saved and counted as in the model.
 
-Each array that the user declared is a view of one of these tensors, with strides: rows of a matrix, the matrix
-transposed. Where it would not be (its columns are read in another order, or in several parts), it becomes a tensor
-itself, which ops read by a take.
+Each array that the user declared is a strided view of one of these tensors, such as rows of a matrix, or the transposed
+matrix. If that is not possible, as its columns are read in another order or in several parts, the array becomes a
+tensor itself, which ops read by a take.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READS = (st.item, st.take, st.reshape)
 
 @pass_over("declaration", after=("raise_tensors", "shaped_constants"))
 def split_parameters(module: Module, traced: Traced) -> None:
-    """Make the parameters of a scalar model the tensors in which they are read."""
+    """Convert the parameters of a scalar model to the tensors in which they are read."""
     if not traced.named:
         return
     flat = module.parameters.pop(PARAMETERS)
@@ -48,7 +48,7 @@ def split_parameters(module: Module, traced: Traced) -> None:
 def split(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str, Ids]:
     """Split the input ``flat_name`` into tensors; return the scalars of each by its name.
 
-    ``declared``: the arrays of the user, which hold each scalar once.
+    ``declared`` are the arrays of the user, which hold each scalar once.
     """
     flat = graph.inputs.pop(flat_name, None)
     if flat is None:
@@ -75,7 +75,7 @@ def split(graph: Graph, flat_name: str, declared: Mapping[str, Ids]) -> dict[str
 
 
 def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
-    """Partition all ``count`` scalars: what is read, matrices and small arrays first, then what is left."""
+    """Partition all ``count`` scalars: arrays that are read, matrices and small ones first, then other scalars."""
     pieces: list[Ids] = []
     taken = np.zeros(count, bool)
     for ids in sorted(reads, key=lambda ids: (-ids.ndim, ids.size)):
@@ -91,7 +91,7 @@ def _pieces(reads: Sequence[Ids], count: int) -> list[Ids]:
 
 
 def _with_views(pieces: list[Ids], declared: list[Ids], count: int) -> list[Ids]:
-    """Choose pieces of which all declared arrays are views; an array that is none becomes a piece itself."""
+    """Choose pieces of which all declared arrays are views. An array that is no view becomes a piece itself."""
     own: list[Ids] = []
     lost = declared
     while lost:
@@ -108,7 +108,7 @@ def _with_views(pieces: list[Ids], declared: list[Ids], count: int) -> list[Ids]
 
 
 def _is_view(home: Ids, place: Ids, pieces: Sequence[Ids]) -> bool:
-    """Tell whether an array whose elements lie at ``place`` of pieces ``home`` is one piece with strides."""
+    """Tell whether an array whose elements are at ``place`` of pieces ``home`` is a strided view of one piece."""
     piece = int(home.flat[0])
     if piece < 0 or (home != piece).any():
         return False
@@ -144,9 +144,9 @@ def _indices(node: Node) -> Ids:
 
 
 def _names(pieces: Iterable[Ids], declared: Mapping[str, Ids], taken: set[str]) -> list[str]:
-    """Name each piece after what its arrays' names have in common: ``enc`` for ``enc.w`` and ``enc.b``.
+    """Name each piece by the common prefix of its arrays' names: ``enc`` for ``enc.w`` and ``enc.b``.
 
-    ``taken``: the names of inputs, to which training adds the learning rate.
+    ``taken`` are the names of inputs, with the learning rate for training.
     """
     owner = {int(scalar): name for name, ids in declared.items() for scalar in ids.flat}
     names: list[str] = []

@@ -1,1 +1,1 @@
-"""Entries of a module, and what training needs."""
+"""Passes that derive the entries of a module, and passes for training."""

@@ -1,4 +1,4 @@
-"""Training one example at a time: large weights are updated for several examples at once. Reassociates.
+"""In training on one example at a time, update large weights for several examples at once. Reassociates.
 
     fit_step: x, label, lr -> loss            fit_begin: x[8] -> ahead = contract(x, w), like = contract(x, x)
     v1 = contract(w, x, spec=ab,b->a)   =>    fit_step: label, lr, ahead, like, changes -> loss, change = g
@@ -6,12 +6,12 @@
     v9 = sub(w, mul(g, x))                    fit_end: x[8], changes
     writes w=v9                               v9 = sub(w, contract(changes, x, spec=ab,ac->bc)); writes w=v9
 
-A step of gradient descent adds a matrix of rank 1 to a weight. Example j of a block sees the weight of its start
-less the changes of the examples before it, and their products with it are
+A step of gradient descent adds a matrix of rank 1 to a weight. For example j of a block, the weight is that at the
+start of the block minus the changes of the earlier examples, and its product with the weight is
 
     x_j (w - x_1 g_1 - .. - x_i g_i) = x_j w - (x_j x_1) g_1 - .. - (x_j x_i) g_i
 
-so that a weight is read and written once a block, by products of matrices. The same idea holds back reflections in
+So a weight is read and written once for each block, by products of matrices. The same idea delays reflections in matrix
 factorizations (Bischof and Van Loan, "The WY Representation for Products of Householder Matrices", 1987).
 """
 
@@ -38,9 +38,9 @@ from mlaot.transforms.batch import batch
 
 @dataclass(frozen=True)
 class RankOneUpdate:
-    """A parameter's product with a vector that depends on none, and the parameter's update ``sub(weight, change x)``.
+    """A parameter's product with a vector that depends on no parameter, and its update ``sub(weight, change x)``.
 
-    ``change`` is a vector, too; ``spec`` is that of ``contract(change, x)``.
+    ``change`` is also a vector, and ``spec`` is that of ``contract(change, x)``.
     """
 
     product: Node
@@ -51,7 +51,7 @@ class RankOneUpdate:
 
 
 def fits(graph: Graph) -> bool:
-    """Tell whether training a model on one example may multiply large weights with values independent of them."""
+    """Tell whether training a model on one example may multiply large weights by values independent of parameters."""
     plain = not graph.writes and not any(n.op.draws or n.op is sparse or subgraphs(n.attrs) for n in graph.nodes())
     independent = _independent_of_parameters(graph)
     return plain and any(
@@ -167,7 +167,7 @@ def scale_first(node: Node, independent: Container[Node]) -> Node | None:
 
 
 def _spreads(node: Node) -> tuple[int, ...] | None:
-    """Return the axes along which a matrix holds the smaller value that it is a broadcast of."""
+    """Return the axes of a matrix along which the value that it broadcasts varies."""
     return tuple(node.attrs["axes"]) if node.op is st.broadcast and node.type.rank == 2 else None
 
 

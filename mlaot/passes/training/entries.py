@@ -1,4 +1,4 @@
-"""From one model graph to the entries of a module: inference, loss, training. Differentiates; exact rules.
+"""Derive the entries of a module from one model graph: inference, loss, training. Differentiates by exact rules.
 
     model: x, label -> out, loss        =>    forward: x -> out
                                               loss: x, label -> loss
@@ -6,11 +6,11 @@
                                               accumulate: x, label -> out, loss, writes gradient(p) + dp
                                               update: lr -> writes p - lr * gradient(p)
 
-The loss of a batch is the mean over its examples. A model without a loss has ``forward`` only. Unused inputs stay:
-``forward`` takes the arguments of the model's function, the others take all inputs. Where the model behaves otherwise
-in training (dropout, normalization), ``train_step`` and ``accumulate`` come from the graph ``training``. An optimizer
-other than stochastic gradient descent is Python over arrays: it is traced into both entries that update, and keeps its
-arrays in further slots.
+The loss of a batch is the mean over its examples. A model without a loss has only ``forward``. Unused inputs are kept:
+``forward`` takes the arguments of the model's function, and the other entries take all inputs. If the model behaves
+differently in training (dropout, normalization), ``train_step`` and ``accumulate`` come from the graph ``training``. An
+optimizer other than stochastic gradient descent is a Python function of arrays. It is traced into both entries that
+update parameters, and has its state in further slots.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Parts = tuple[Graph, dict[Node, Node]]
 
 @pass_over("declaration", after=("split_parameters", "add_batch", "contract"))
 def entries(module: Module, traced: Traced) -> None:
-    """Derive the entries of a module: ``forward``, and what training needs."""
+    """Derive the entries of a module: ``forward``, and those for training."""
     derive(module, traced.arguments, traced.optimizer)
 
 
 def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer | None = None) -> None:
     """Replace the graphs ``model`` and ``training`` of ``module`` by its entries.
 
-    ``forward`` keeps the inputs ``arguments``; without an ``optimizer`` training is stochastic gradient descent.
+    ``forward`` keeps the inputs ``arguments``. Without an ``optimizer`` training is stochastic gradient descent.
     """
     model = module.graphs.pop("model")
     training = module.graphs.pop("training", model)
@@ -73,7 +73,10 @@ def _results(model: Graph) -> dict[str, Node]:
 
 
 def copy_into(graph: Graph, roots: Iterable[Node], name: str, *, keep: Iterable[str] = ()) -> Parts:
-    """Copy what ``roots`` need, and the inputs ``keep``, into a new graph; return it and the copy of each node."""
+    """Copy the nodes that ``roots`` depend on and the inputs ``keep`` to a new graph.
+
+    Return it and each node's copy.
+    """
     new = Graph(name)
     order = topological(roots)
     needed = set(order)
@@ -100,7 +103,7 @@ def _written(model: Graph) -> list[Node]:
 
 
 def _mean(loss: Node) -> Node:
-    """Compute the mean over a leading batch dim; a scalar loss stays."""
+    """Compute the mean over a leading batch dim; return a scalar loss unchanged."""
     if loss.type.shape == ():
         return loss
     if loss.type.rank != 1:
@@ -170,7 +173,7 @@ def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
 
 
 def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> Node:
-    """Take a step of stochastic gradient descent: p - lr * dp."""
+    """Write a step of stochastic gradient descent: p - lr * dp."""
     rate = _rate(module, graph)
     graph.origin = f"{parameter.attrs['name']}.update"
     if rate.type.dtype is not parameter.type.dtype:
@@ -182,7 +185,7 @@ def _descend(module: Module, graph: Graph, parameter: Node, gradient: Node) -> N
 
 
 def _optimize(module: Module, graph: Graph, gradients: dict[str, Node], optimizer: Optimizer) -> None:
-    """Write what ``optimizer`` makes of parameters, gradients and its state to their slots."""
+    """Write the optimizer's new parameters and new state to their slots."""
     slots = {name: array for name, array in module.state.items() if name.startswith(OPTIMIZER)}
     state = {
         name.removeprefix(OPTIMIZER): graph.input(name, Type(BY_NUMPY[str(a.dtype)], a.shape), parameter=True)

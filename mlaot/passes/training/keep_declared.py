@@ -1,8 +1,8 @@
-"""Keep a copy of each entry as it was derived, for the oracle to evaluate and to compute golden vectors from.
+"""Keep a copy of each entry as it was derived, which the oracle evaluates, also for golden vectors.
 
     module.graphs["forward"]    =>    module.graphs["forward"], module.declared["forward"]
 
-Bit-exact: the entries themselves stay as they are.
+The pass is bit-exact, as it does not change the entries themselves.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
                                               part = sum(where(rows < batch, losses, 0)) / batch
                                               r0, r1, r2 = start + 16, loss + part, dw + gradient of part
 
-For models of one example that slide windows over it: their rows are too short to fill a vector, and the values of
-a microbatch stay in the caches. Others are fast as one product over the batch.
+This is for models declared on one example that slide windows over it. Their rows are too short to fill a vector, and
+the values of a microbatch fit the caches. Other models are fast as one product over the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME = "tile"  # of the graph of a round
 
 
 def fits(graph: Graph) -> bool:
-    """Tell whether the training of a model on one example is done in microbatches."""
+    """Tell whether a model declared on one example is trained in microbatches."""
     nodes = graph.nodes()
     fixed = all(isinstance(n.type, Type) and all(isinstance(d, int) for d in n.type.shape) for n in nodes)
     plain = not any(n.op.draws or subgraphs(n.attrs) for n in nodes)
@@ -43,9 +43,9 @@ def fits(graph: Graph) -> bool:
 
 
 def gradients(module: Module, tile: Graph, inputs: Mapping[str, Node]) -> tuple[Node, dict[str, Node]]:
-    """Compute the mean loss of a batch, and its gradient by each parameter.
+    """Compute the mean loss of a batch, and its gradient with respect to each parameter.
 
-    ``tile`` is the model of ``EXAMPLES_TILE`` examples; ``inputs`` are those of the batch.
+    ``tile`` is the model on ``EXAMPLES_TILE`` examples, and ``inputs`` are the inputs of the batch.
     """
     graph = next(iter(inputs.values())).graph
     read = set(tile.nodes())

@@ -6,7 +6,7 @@
     v5 = fold(v4, axes=(2, 3), ..)                        v5 = window(v3, axes=(2, 3), ..)
     v6 = mul(v3, v5)                                =>    v6 = fold(mul(v5, v4), axes=(2, 3), ..)
 
-A fold whose windows lie side by side only places elements. It goes last, where it copies nothing.
+A fold whose windows are side by side only places elements. The rules move it last, where it copies nothing.
 """
 
 from __future__ import annotations

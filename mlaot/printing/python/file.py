@@ -19,7 +19,7 @@ from mlaot.schedule.machine import PYTHON, Machine
 
 @dataclass(frozen=True)
 class Kernels:
-    """Functions as texts: ``helpers``, ``kernels`` and ``entries``; the last by what the table of C calls them."""
+    """Functions as texts: ``helpers``, ``kernels``, and ``entries`` by their names in the table of C."""
 
     helpers: list[str]
     kernels: list[str]
@@ -48,6 +48,6 @@ def python_kernels(program: Program) -> Kernels:
 
 
 def schedule(nest: Nest, machine: Machine) -> Nest:
-    """Return a nest over single numbers, with as few loops as can be."""
+    """Return a nest over single numbers, with as few loops as possible."""
     body = collapse(resolve_row_choices(nest.body, machine))
     return replace(nest, body=eliminate_dead_code(body))

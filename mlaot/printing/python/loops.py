@@ -1,7 +1,7 @@
-"""Nests as Python runs them: names that hold in a whole function, places in panels, loops over elements.
+"""Nests in a form for Python: names that are unique in a function, places in panels, loops over elements.
 
-A loop without loops inside reads its elements from slices, and a function what it reads often from lists, which
-together takes a quarter of the time:
+An innermost loop reads its elements from slices, and a function reads arrays that it reads often from lists. Together
+this needs a quarter of the time:
 
     for k in range(0, 64):                             for x0, x1 in zip(x[i * 64 : i * 64 + 64], w[j : j + 640 : 10]):
         acc = acc + x[i * 64 + k] * w[k * 10 + j]  =>      acc = acc + x0 * x1
@@ -46,7 +46,7 @@ FEW = 8  # elements that are not worth a list
 
 @dataclass(frozen=True)
 class Elements:
-    """What a variable of a loop takes in turn: elements of an array from ``start`` on, ``step`` apart."""
+    """The values of a loop's variable: elements of an array from ``start`` on, ``step`` apart."""
 
     var: Var
     array: Array
@@ -56,7 +56,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of Python's over ``elements``, ``count`` of each array, and over a range if that ``has_range``."""
+    """A Python loop over ``elements``, ``count`` of each array, and over a range if it ``has_range``."""
 
     loop: For
     elements: tuple[Elements, ...]
@@ -66,7 +66,7 @@ class Loop:
 
 
 def prepare(nest: Nest) -> Nest:
-    """Return a nest with places in panels resolved, and no name bound again where it is known already."""
+    """Return a nest with resolved places in panels, and no name bound twice in one scope."""
     body = map_expressions(nest.body, _resolve)
     body = _rename(body, {*nest.dims, *(a.name for a in nest.params)}, {})
     return replace(nest, body=_drop_copies(body, {s.var.name for s in walk(body) if isinstance(s, Mutable)}, {}))
@@ -81,7 +81,7 @@ def _resolve(x: Expr) -> Expr:
 
 
 def _rename(body: Body, known: set[str], values: Mapping[str, Expr]) -> Body:
-    """Rename variables of blocks that would be those of the blocks around them: a Python function has one scope."""
+    """Rename variables of blocks that outer blocks also have, as a Python function has one scope."""
     known, values = set(known), dict(values)
     result: list[Statement] = []
     for s in body:
@@ -102,7 +102,7 @@ def _rename(body: Body, known: set[str], values: Mapping[str, Expr]) -> Body:
 
 
 def _drop_copies(body: Body, mutable: set[str], values: Mapping[str, Expr]) -> Body:
-    """Drop variables that are others under names of their own; those others keep their values."""
+    """Drop variables that are copies of variables that keep their values."""
     values = dict(values)
     result: list[Statement] = []
     for s in body:
@@ -123,7 +123,7 @@ def _original(x: Expr) -> Var | None:
 
 
 def is_same(x: Call) -> bool:
-    """Tell whether a call gives its argument, as nothing is rounded before it is stored."""
+    """Tell whether a call returns its argument, as nothing is rounded before it is stored."""
     return x.name in ("rounded", "held") or (x.name, x.args[0].type.dtype, x.type.dtype) == ("cast", "f32", "f64")
 
 
@@ -141,9 +141,9 @@ def _free(name: str, known: set[str]) -> str:
 
 
 def lists_of(nest: Nest) -> set[str]:
-    """Return the names of the arrays of which a function makes lists: it reads each element about once, or more.
+    """Return the names of the arrays that a function converts to lists, as it reads each element about once or more.
 
-    How many elements there are must be known to it.
+    The number of elements must be known in the function.
     """
     reads: dict[str, int] = {}
     refused = {*nest.written_arrays, *(a.name for a in nest.params if not names(a.size) <= {*nest.dims})}
@@ -156,7 +156,10 @@ def lists_of(nest: Nest) -> set[str]:
 
 
 def _count_reads(body: Body, times: int, reads: dict[str, int], refused: set[str]) -> None:
-    """Count the loads from each array; ``refused`` gets those that cannot be lists, or are read who knows how often."""
+    """Count the loads from each array.
+
+    ``refused`` collects those that cannot be lists, or are read an unknown number of times.
+    """
     for s in body:
         if isinstance(s, Slice | Choose):
             refused |= set(arrays_of((s,)))
@@ -180,7 +183,7 @@ def _rounds(s: For) -> int:
 
 
 def loop_over_elements(s: For, nest: Nest) -> Loop:
-    """Return the loop of Python's for one of a nest."""
+    """Return the Python loop for a loop of a nest."""
     plain = Loop(s, (), 0, True, s.body)
     if s.down or s.step != 1 or not isinstance(s.low, Index) or not isinstance(s.high, Index):
         return plain
@@ -220,7 +223,7 @@ def _variables(body: Body) -> Iterator[Var]:
 
 
 def _unused(names: set[str]) -> str:
-    """Return the first of x0, x1 and so on that is no name."""
+    """Return the first of x0, x1 and so on that is not used as a name."""
     number = 0
     while f"x{number}" in names:
         number += 1
@@ -228,7 +231,7 @@ def _unused(names: set[str]) -> str:
 
 
 def _loads(s: Statement) -> Iterator[Load]:
-    """Yield the loads that every round of a loop does; those that hold an index of another one come behind it."""
+    """Yield the loads of every round of a loop. A load that holds an index of another load comes after it."""
     if not isinstance(s, Let | Mutable | Assign | Store):
         return
     stack = [*expressions(s)]
@@ -248,7 +251,7 @@ def _replace_loads(x: Expr, taken: Mapping[Load, Var]) -> Expr:
 
 
 def _step(x: Expr, name: str) -> Dim | None:
-    """Return how much an index grows where a variable grows by one; None if that is not the same everywhere."""
+    """Return the increase of an index if a variable increases by one, or None if it is not constant."""
     if isinstance(x, Index):
         return step_of(x.value, name)
     if name not in variables(x):

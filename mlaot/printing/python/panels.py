@@ -1,4 +1,4 @@
-"""Where elements of a matrix in panels lie: what the schedule of a machine resolves for its vectors.
+"""Places of elements of a matrix in panels, which for C the schedule of a machine resolves.
 
 w[k * 50 + j, panels of 16]    =>    w[j // 16 * 1024 + k * 16 + j % 16]
 """
@@ -11,14 +11,14 @@ from mlaot.nest.expressions import INDEX, Call, Expr, Index, Panels, as_index
 
 
 def place_in_panels(index: Expr, panels: Panels) -> Expr:
-    """Return the place in memory of an element, of which ``index`` is the number in the row-major matrix."""
+    """Return the place in memory of the element with number ``index`` in the row-major matrix."""
     row, column = _row_and_column(index, panels.columns)
     panel, rest = _divide(column, panels.width)
     return panel * (panels.rows * panels.width) + row * panels.width + rest
 
 
 def _row_and_column(index: Expr, columns: int) -> tuple[Expr, Expr]:
-    """Return the row and the column of an element: terms that are multiples of a row's length are rows."""
+    """Return the row and the column of an element. Terms that are multiples of a row's length belong to the row."""
     if not isinstance(index, Index):
         return _divide(index, columns)
     row, column = _multiples(index.value, columns)
@@ -38,7 +38,7 @@ def _multiples(value: Dim, unit: int) -> tuple[Dim, Dim]:
 
 
 def _divide(value: Expr, unit: int) -> tuple[Expr, Expr]:
-    """Return the quotient of an index that is not negative, and the remainder."""
+    """Return the quotient and the remainder of an index, which is not negative."""
     if isinstance(value, Index) and isinstance(value.value, int):
         quotient, rest = divmod(value.value, unit)
         return Index(quotient), Index(rest)

@@ -14,14 +14,14 @@ from mlaot.render import macros
 
 
 def print_kernel(nest: Nest, name: str, dims: Iterable[str], spell: Speller) -> str:
-    """Print the function of a nest, with ``dims`` behind its arrays."""
+    """Print the function of a nest, with ``dims`` after its arrays."""
     nest = prepare(nest)
     parameters, lists = [*(array.name for array in nest.params), *dims], lists_of(nest)
     return str(_macros(nest, spell).function(nest, name, parameters, docstring(nest.doc), lists))
 
 
 def print_entry(nest: Nest, name: str, doc: str, spell: Speller) -> str:
-    """Print the function of an entry: of the memory that it works on, and of the dims."""
+    """Print the function of an entry, whose parameters are its memory and the dims."""
     return str(_macros(nest, spell).function(nest, name, ["p", "dim"], docstring([doc]), ()))
 
 

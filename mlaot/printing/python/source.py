@@ -1,6 +1,6 @@
-"""Functions of mlaot as part of a file of plain Python: their text under other names, and that of all they need.
+"""Functions of mlaot as part of a file of plain Python: their source with new names, and that of all they use.
 
-What ``name`` of a module ``merging`` is called there is ``_merging_name``. Annotations and comments are left out.
+``name`` of a module ``merging`` becomes ``_merging_name``. Annotations and comments are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[str, str]  # a module and a name in it
 
 
 def definitions(roots: Iterable[Place], given: Collection[str]) -> list[str]:
-    """Return the texts of functions, classes and constants, each behind what it needs, but for the ``given`` names."""
+    """Return the source of functions, classes and constants, each after those that it uses, except ``given`` names."""
     texts, seen = list[str](), set[int]()
 
     def define(place: Place) -> None:
@@ -44,7 +44,7 @@ def definitions(roots: Iterable[Place], given: Collection[str]) -> list[str]:
 
 
 def renamed(place: Place) -> str:
-    """Return what a name of a module is called in the file; of the standard library: ``_functools.cache``."""
+    """Return the new name of a name of a module; for the standard library ``_functools.cache``."""
     module, name = place
     if not _is_own(module):
         return ".".join(filter(None, (f"_{module.rpartition('.')[2]}", name)))
@@ -57,7 +57,7 @@ def _is_own(module: str) -> bool:
 
 @cache
 def _module(module: str) -> tuple[dict[str, Place], dict[str, ast.stmt]]:
-    """Return what each name in a module is (a module itself has no name), and the statements by what they define."""
+    """Return the origin of each name in a module, and the statements by the names that they define."""
     import_module(module)
     names, statements = dict[str, Place](), dict[str, ast.stmt]()
     for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
@@ -87,7 +87,7 @@ def _defined(statement: ast.stmt) -> Iterator[str]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Return the names that a function or the methods of a class have for themselves."""
+    """Return the local names of a function or of the methods of a class."""
     if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return set()
     nodes = [*ast.walk(statement)]
@@ -96,7 +96,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 class _Renamer(ast.NodeTransformer):
-    """Give what modules define the names of the file; ``needed``: what of mlaot that is, in order."""
+    """A transformer that renames names of modules to those of the file; ``needed`` collects mlaot's, in order."""
 
     def __init__(self, names: dict[str, Place], bound: set[str]) -> None:
         self.names = {name: place for name, place in names.items() if name not in bound}

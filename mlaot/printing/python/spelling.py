@@ -1,8 +1,8 @@
 """Spell expressions of loop nests as Python, for the template to put into statements.
 
-A number is a float, whatever its dtype: what is stored as float32 is rounded then. An integer is reduced to the bits of
-its dtype where it may have left them. What Python's operators and functions refuse, such as a division by zero, goes
-through functions of ``templates/python/functions.py.j2``, whose names begin with ``_``.
+A number is a float of Python, whatever its dtype is; it is rounded when it is stored as float32. An integer is reduced
+to the bits of its dtype if it may exceed them. Operations for which Python raises an error, such as a division by zero,
+use functions of ``templates/python/functions.py.j2``, whose names begin with ``_``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Speller:
         return f"{name}({', '.join(args)})", ATOM
 
     def number(self, value: float, dtype: str) -> str:
-        """Return a number, exact to the last bit; halves are the bits that are stored."""
+        """Return a number, exact to the last bit. A half-precision number is the bits that are stored."""
         if dtype in HALVES:
             return literal(value, dtype)
         if not is_float(dtype):
@@ -96,7 +96,7 @@ class Speller:
         return f"{x.array.name}[{self(x.index)}]", ATOM
 
     def behind(self, array: Array, index: Expr) -> str:
-        """Return the elements of an array from one on, which may lie before the first: others are read then."""
+        """Return the elements of an array from one on, which may be before the first if only later ones are read."""
         if isinstance(index, Index) and not nonnegative(index.value):
             return self.function("_behind", [array.name, self(index)])[0]
         return part(array.name, self(index))
@@ -120,7 +120,7 @@ class Speller:
         return text, level
 
     def operation(self, x: Call, dtype: str) -> tuple[str, int]:
-        """Return an operator or a function on its arguments, before what it gives is reduced to a dtype."""
+        """Return an operator or a function with its arguments, before the result is reduced to a dtype."""
         if x.name in OPERATORS and (x.name not in ("div", "mod") or dtype == "index"):  # of indices, never negative
             return self.operator(x)
         if x.name == "not":
@@ -148,7 +148,7 @@ class Speller:
         return f"{self.inside(x, OPERATORS['xor'][1])} ^ {mask(dtype)}", OPERATORS["xor"][1]
 
     def quotient(self, a: Expr, b: Expr) -> tuple[str, int]:
-        """Return a quotient of floats; by a number that is not zero the operator gives it."""
+        """Return a quotient of floats. For a divisor that is a number and not zero, it is the operator."""
         if isinstance(b, Const) and b.value != 0:
             return f"{self.inside(a, TERM - 1)} / {self.inside(b, TERM)}", TERM
         return self.function("_divide", [self(a), self(b)])
@@ -174,7 +174,7 @@ class Speller:
         return self.function(f"_{x.name}" + f"_{dtype}" * (x.name in OF_DTYPE), args)
 
     def with_bits(self, x: Call, args: list[str]) -> list[str]:
-        """Return the arguments of a function of integers; a shift is told how many bits there are."""
+        """Return the arguments of a function of integers. A shift gets the number of bits too."""
         return [*args, str(8 * DTYPES[x.type.dtype].itemsize)] if x.name.endswith("_shift") else args
 
     def wrap(self, text: str, level: int, dtype: str) -> tuple[str, int]:
@@ -219,7 +219,7 @@ class Speller:
         return (f"int({self(x)})", ATOM) if is_float(x.type.dtype) else self.bind(x)
 
     def bitcast(self, x: Expr, target: str) -> tuple[str, int]:
-        """Reinterpret bits: halves are bits already, and integers of one size differ by their range."""
+        """Reinterpret bits. Half-precision numbers already are bits, and integers of one size differ in their range."""
         source = x.type.dtype
         if source == target:
             return self.bind(x)
@@ -242,12 +242,12 @@ class Speller:
         return text if level > TERM else f"({text})"
 
     def targets(self, loop: Loop) -> str:
-        """Return what a loop binds in each round."""
+        """Return the variables that a loop binds in each round."""
         own = [loop.loop.var.name] if loop.has_range else []
         return ", ".join([*own, *(each.var.name for each in loop.elements)])
 
     def iterables(self, loop: Loop) -> str:
-        """Return what a loop takes its rounds from: a range, and slices."""
+        """Return the iterables of a loop: a range, and slices."""
         own = [self.range_of(loop.loop)] if loop.has_range else []
         parts = [*own, *(self.slice_of(each, loop.count) for each in loop.elements)]
         return parts[0] if len(parts) == 1 else f"zip({', '.join(parts)})"
@@ -312,7 +312,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def fits(source: str, target: str) -> bool:
-    """Tell whether every number of an integer dtype is one of another; an index counts elements, which fit."""
+    """Tell whether an integer dtype can hold every number of another one. An index counts elements, which fit."""
     if source == "index":
         return DTYPES[target].itemsize == 8
     (low, high), (least, most) = limits(source), limits(target)
