@@ -35,7 +35,9 @@ from mlaot.settings.reading import load_settings
 from .. import projects
 
 PAGES = sorted([projects.ROOT / "README.md", projects.ROOT / "CONTRIBUTING.md", *(projects.ROOT / "docs").glob("*.md")])
-BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 PACKAGES = {"sklearn.md": ("skl2onnx", "pandas")}  # what a page needs besides the extra `test`
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 COPIED = ("mlaot", "templates", "tests", "docs")  # what a change of mlaot is tried on
