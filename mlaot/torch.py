@@ -138,6 +138,8 @@ def _type(leaf: Any, rows: int) -> Type | None:
 def _declare(module: Any, sample: Any, sizes: Mapping[str, int], place: str) -> Declaration:
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
         hint = "; call it to make a module" if isinstance(module, type) else ""
+        if isinstance(module, Mapping):
+            hint = "; make the module, and give it these by its load_state_dict"
         raise MlaotError(f"{place}expected a torch.nn.Module, got {type(module).__name__}{hint}")
     module.eval()
     call, rows = _call(module, sample)

@@ -196,6 +196,12 @@ def columns_of(estimator: Any, sample: Any) -> dict[str, Column]:
         return {str(column): _column(column, sample[column], categories, takes_texts) for column in sample}
     if not hasattr(estimator, "n_features_in_") and any(vectorizers_in(estimator)):
         return {"X": Column(i64, counts=True)}
+    if _picks_by_name(estimator):
+        names = ", ".join(estimator.feature_names_in_)
+        raise MlaotError(
+            f"this {name} takes columns by their names, {names:.80}; give a sample that has them:"
+            " sample = 'model:sample', with sample = frame[:1] in model.py, of a DataFrame"
+        )
     if sample is not None:
         shape = np.shape(sample)
         if len(shape) != 2:
@@ -246,6 +252,13 @@ def _categories(estimator: Any, names: Sequence[str]) -> Iterator[tuple[str, Any
         yield from _categories(step, names)
         if hasattr(step, "transformers_"):
             return  # columns have other names from here on
+
+
+def _picks_by_name(estimator: Any) -> bool:
+    """Tell whether a part of an estimator takes columns of a DataFrame by their names."""
+    picks = [np.atleast_1d(picked) for _, _, picked in getattr(estimator, "transformers_", ())]
+    steps = [step for _, step in getattr(estimator, "steps", ())]
+    return any(pick.dtype.kind in "UO" and pick.size for pick in picks) or any(map(_picks_by_name, steps))
 
 
 def trace_estimator(estimator: Any, columns: Mapping[str, Column], dims: Mapping[str, int]) -> Traced:

@@ -378,7 +378,9 @@ static int bind_arguments(const Call *call, PyObject *const *args, Py_ssize_t co
     }
     for (int i = 0; i < asked_in(call); i++) {
         if (values[i] == NULL && !entry->ports[i].has_default) {
-            PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'", call->function, entry->ports[i].name);
+            const bool is_frame = count == 1 && PyObject_HasAttrString(args[0], "columns") == 1;
+            PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'%s", call->function, entry->ports[i].name,
+                         is_frame ? "; give the columns of a DataFrame by their names: **frame" : "");
             return -1;
         }
     }

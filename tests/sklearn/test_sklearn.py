@@ -45,6 +45,7 @@ import mlaot.sklearn
 from mlaot.ir.types import f64
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
+from mlaot.sklearn.declare import columns_of
 from tests import projects
 from tests.sklearn import estimators
 
@@ -296,6 +297,18 @@ def test_refusals(model: Any, sample: Any, message: str) -> None:
     with pytest.raises(MlaotError, match=message) as raised:
         mlaot.sklearn.load(model, sample).trace()
     assert "\n" not in str(raised.value)
+
+
+def test_columns_by_name_need_a_sample() -> None:
+    """What a fitted transformer remembers of a DataFrame is set here: tests do without pandas."""
+    from sklearn.compose import make_column_transformer
+
+    columns = make_column_transformer((StandardScaler(), [0, 2])).fit(X)
+    assert columns_of(columns, None)["X"].features == 3
+    columns.feature_names_in_ = np.array(["age", "port", "fare"], object)
+    columns.transformers_ = [(name, step, ["age", "fare"]) for name, step, _ in columns.transformers_[:1]]
+    with pytest.raises(MlaotError, match=r"takes columns by their names, age, port, fare; give a sample"):
+        columns_of(columns, None)
 
 
 def test_what_cannot_be_converted() -> None:

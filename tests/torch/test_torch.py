@@ -225,6 +225,8 @@ def test_a_line_for_what_cannot_be(torch: Any, name: str, capfd: pytest.CaptureF
 def test_what_is_no_module(torch: Any) -> None:
     with pytest.raises(MlaotError, match=r"expected a torch.nn.Module, got type; call it to make a module"):
         load(torch.nn.Linear, torch.zeros(1, 3))
+    with pytest.raises(MlaotError, match=r"got OrderedDict; make the module, and give it these by its load_state_dict"):
+        load(torch.nn.Linear(3, 2).state_dict(), torch.zeros(1, 3))
 
 
 def test_a_sample_is_needed(torch: Any) -> None:

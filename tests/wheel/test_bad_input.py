@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,7 @@ def test_bad_calls(training: ModuleType) -> None:
     before = bytes(model.flat_parameters)
     calls: dict[Callable[[], Any], str] = {
         (lambda: model.train_step(PIXELS)): "train_step() is missing argument 'label'",
+        (lambda: model.train_step(SimpleNamespace(columns="x"))): "by their names: **frame",
         (lambda: model.train_step(PIXELS, LABELS, 0.1, 1)): "train_step() takes 3 positional arguments, got 4",
         (lambda: model.train_step(PIXELS, LABELS, rate=1)): "unexpected keyword argument 'rate'",
         (lambda: model.train_step(PIXELS, LABELS, x=PIXELS)): "train_step() got more than one argument 'x'",
