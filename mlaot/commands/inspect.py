@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ def describe_program(program: Program) -> Data:
             {"entry": e.name, "flops": shown(e.work), "workspace": shown(e.workspace), "tile": e.tile} for e in entries
         ],
         "kernels": [
-            {"entry": procedure.entry.name, **describe_kernel(kernel, {*program.module.c_dims})}
+            {"entry": procedure.entry.name, **describe_kernel(kernel, program.module.dims)}
             for procedure in program.procedures
             for kernel in procedure.kernels
         ],
@@ -95,7 +96,7 @@ def describe_program(program: Program) -> Data:
     }
 
 
-def describe_kernel(kernel: Kernel, dims: set[str]) -> Data:
+def describe_kernel(kernel: Kernel, dims: Sequence[str]) -> Data:
     """Describe a kernel: its kind, the lines of the graph that it computes, its work and its memory traffic.
 
     The bytes are those of all arrays that the kernel reads or writes, each counted once. Operations are counted for
@@ -103,10 +104,17 @@ def describe_kernel(kernel: Kernel, dims: set[str]) -> Data:
     """
     from mlaot.binding.extents import shown
     from mlaot.lower.costs import cost_of
+    from mlaot.lower.identifiers import with_own_dims
 
     cost = cost_of(kernel, dims)
-    flops = None if kernel.contraction is None else shown(cost.operations)
-    return {"kind": kernel.template, "computes": list(kernel.doc), "flops": flops, "bytes": shown(cost.bytes)}
+    flops, traffic = (with_own_dims(shown(each), dims) for each in (cost.operations, cost.bytes))
+    is_counted = kernel.contraction is not None
+    return {
+        "kind": kernel.template,
+        "computes": list(cost.doc),
+        "flops": flops if is_counted else None,
+        "bytes": traffic,
+    }
 
 
 def describe_built(target: str) -> Data:

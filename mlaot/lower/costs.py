@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mlaot.ir.dims import Dim, assign, names, product
 from mlaot.ir.types import DTYPES
+from mlaot.lower.identifiers import dim_name, with_own_dims
 from mlaot.lower.program import Cost, Kernel, Procedure
 
 
 def costs(procedures: Iterable[Procedure], dims: Iterable[str]) -> tuple[Cost, ...]:
-    """Return the cost of each kernel, once, in the order of the entries, where a dim that is not in ``dims`` is 1."""
-    known, found = {*dims}, dict[int, Cost]()
+    """Return the cost of each kernel, once, in the order of the entries. ``dims`` are those of the module."""
+    own, found = tuple(dims), dict[int, Cost]()
     for procedure in procedures:
         for kernel in procedure.kernels:
             if id(kernel) not in found:
-                found[id(kernel)] = cost_of(kernel, known, procedure.entry.name)
+                found[id(kernel)] = cost_of(kernel, own, procedure.entry.name)
     return tuple(found.values())
 
 
-def cost_of(kernel: Kernel, dims: set[str], entry: str = "") -> Cost:
-    """Return what one run of a kernel costs; a dim that is not in ``dims``, such as that of a loop around it, is 1."""
+def cost_of(kernel: Kernel, dims: Iterable[str], entry: str = "") -> Cost:
+    """Return what one run of a kernel costs, with texts for people; a dim that is not in ``dims`` counts as 1.
+
+    Such a dim is the variable of a loop around the kernel. The expressions have the names of dims in C.
+    """
+    in_c = {dim_name(name): name for name in dims}
 
     def known(extent: Dim) -> Dim:
-        return assign(extent, dict.fromkeys(names(extent) - dims, 1))
+        return assign(extent, dict.fromkeys(names(extent) - in_c.keys(), 1))
 
     operations: Dim = 0
     contraction = kernel.contraction
@@ -32,12 +37,12 @@ def cost_of(kernel: Kernel, dims: set[str], entry: str = "") -> Cost:
         operations = points * (2 if len(contraction.operands) > 1 else 1)
     buffers = dict.fromkeys(param.buffer for param in kernel.params)
     sizes = [product(tuple(map(known, b.shape))) * DTYPES[b.dtype].itemsize for b in buffers]
-    return Cost(entry, title(kernel), kernel.origin, kernel.line, kernel.doc, operations, sum(sizes, start=0))
+    doc = tuple(with_own_dims(line, in_c.values()) for line in kernel.doc)
+    return Cost(entry, title(kernel, doc), kernel.origin, kernel.line, doc, operations, sum(sizes, start=0))
 
 
-def title(kernel: Kernel) -> str:
+def title(kernel: Kernel, lines: Sequence[str]) -> str:
     """Return the ops of a kernel and the type of the last: ``contract, add, relu : f64[batch,4]``."""
-    lines = kernel.doc
     ops = dict.fromkeys(line.partition(" = ")[2].partition("(")[0] for line in lines)
     type_ = lines[-1].rpartition(" : ")[2] if lines else ""
     shown = ", ".join(op for op in ops if op not in ("", "rounded"))

@@ -8,6 +8,7 @@ own C begins with ``n_``, ``u_`` or ``x_``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from mlaot.ir import Graph, TupleType
 from mlaot.ir.dims import Dim, dim, names, parse
@@ -54,6 +55,12 @@ def dim_name(name: str) -> str:
     if name == BATCH:
         return name
     return f"n_{name}" if name.isascii() else f"u_{name.encode('punycode').decode().replace('-', '_')}"
+
+
+def with_own_dims(text: str, dims: Iterable[str]) -> str:
+    """Replace the C names of named dims by the user's names in a text about arrays."""
+    own = {dim_name(name): name for name in dims}
+    return re.sub(r"\w+", lambda word: own.get(word[0], word[0]), text)
 
 
 def array_name(name: str) -> str:

@@ -90,7 +90,7 @@ def lower(model: Module) -> Program:
         texts=storage.texts,
     )
     if options.profile:
-        module = replace(module, costs=costs(procedures, module.c_dims))
+        module = replace(module, costs=costs(procedures, module.dims))
     return Program(module, procedures)
 
 

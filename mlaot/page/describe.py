@@ -142,7 +142,7 @@ def _entry(
     timed = {timing.machine.name: timing.entries[entry.name] for timing in timings if entry.name in timing.entries}
     kernels = [
         {
-            **_kernel(kernel, values),
+            **_kernel(kernel, values, module.dims),
             "line": line_of(kernel),
             "seconds": {isa: each.kernels[i].seconds for isa, each in timed.items()},
             "rounds": next((each.kernels[i].rounds for each in timed.values()), 1),
@@ -163,18 +163,18 @@ def _entry(
     }
 
 
-def _kernel(kernel: Kernel, values: Mapping[str, int]) -> Data:
+def _kernel(kernel: Kernel, values: Mapping[str, int], dims: Sequence[str]) -> Data:
     """Describe a kernel: what it computes, its operations and bytes, and the buffers that it reads and writes.
 
     ``width``: the bytes of the floats that it multiplies, 0 if these are integers.
     """
-    contraction, cost = kernel.contraction, cost_of(kernel, {*values})
+    contraction, cost = kernel.contraction, cost_of(kernel, dims)
     is_float = contraction is not None and not contraction.has_integer_sums
     return {
         "kind": kernel.template,
         "title": cost.title,
         "origin": kernel.origin,
-        "computes": list(kernel.doc),
+        "computes": list(cost.doc),
         "operations": substitute(cost.operations, values),
         "width": DTYPES[contraction.dtype].itemsize if contraction is not None and is_float else 0,
         "bytes": substitute(cost.bytes, values),

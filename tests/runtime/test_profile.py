@@ -52,6 +52,11 @@ def model(x: mlaot.f32[batch, 256]) -> Any:
 
 
 @model.entry
+def named(x: mlaot.f64[mlaot.dim("rows"), 2 * mlaot.dim("k") + 1]) -> Any:
+    return np.exp(x).sum(axis=1)
+
+
+@model.entry
 def looped(x: mlaot.f32[batch, 256]) -> Any:
     return mlaot.scan(lambda carry, _: (np.tanh(carry @ net.hidden.weight[:256]),) * 2, x, np.zeros(STEPS, np.float32))[
         0
@@ -89,6 +94,12 @@ def test_tells_what_kernels_are_and_cost(built: ModuleType) -> None:
     assert [args["operations"] for args in sizes] == [2 * 256 * 300, 2 * 300 * 10]
     assert 4 * (256 + 256 * 300 + 300 + 300) <= sizes[0]["bytes"] <= 1.1 * 4 * (256 + 256 * 304 + 300 + 304)
     assert all(event["dur"] >= 0 for event in kernels(one)) and one["otherData"]["seconds"] > 0
+
+
+def test_dims_have_their_own_names(built: ModuleType) -> None:
+    (kernel,) = kernels(built.profile(built.named, np.ones((5, 7))))
+    assert kernel["name"].endswith(" : f64[rows]") and "f64[rows,k * 2 + 1]" in kernel["args"]["computes"]
+    assert kernel["args"]["bytes"] >= 8 * (5 * 7 + 5)
 
 
 def test_calls_any_function(built: ModuleType) -> None:
