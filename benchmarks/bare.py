@@ -1,9 +1,10 @@
 """A wheel where there is no compiler, within a minute: ``python -m benchmarks.bare``, on Linux.
 
-In a mount namespace in which compilers, assemblers, linkers, CMake, ninja, make and all C headers, Python's too, are
-hidden, ``pip wheel`` builds examples/digits/serve in isolation, with mlaot's own wheel of this checkout and everything
-else from the package index: once with empty caches of pip and zig, once again. The module's answers are compared with
-the model's. Needs ``unshare`` and ``mount`` of util-linux, as root or where users may make namespaces.
+The benchmark makes a mount namespace that hides compilers, assemblers, linkers, CMake, ninja, make and all C headers,
+Python's included. There, ``pip wheel`` builds examples/digits/serve in isolation, with mlaot's own wheel of this
+checkout and everything else from the package index. It does so twice: first with empty caches of pip and zig, then with
+full ones. The module's answers are compared with the model's. Needs ``unshare`` and ``mount`` of util-linux, as root or
+where users may make namespaces.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     MLAOT_ISA=v3 taskset -c 1 python -m benchmarks.embedding TEXT [--layers 4] [--width 256]
 
-``TEXT`` is a plain text, of whose lines a WordPiece vocabulary is learned, and which are embedded: by a BERT of random
-weights with 4 layers of width 256, and the mean over the tokens of each text. transformers makes the model, torch its
-ONNX file, which mlaot compiles with the tokenizer's file, and onnxruntime reads; both have one core. A time is the
-least that the processor spent on a call, of several in turns. Needs these packages.
+``TEXT`` is a plain text. A WordPiece vocabulary is learned from its lines, and each line is embedded by a BERT of
+random weights: 4 layers of width 256, and the mean over the tokens. transformers makes the model, and torch exports it
+to ONNX. mlaot compiles that file together with the tokenizer's; onnxruntime reads it. Both run on one core. A time is
+the least CPU time of a call, of several rounds in turns. Needs these packages.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/limits.py
 
-prints the peak of one core, the bandwidths of some footprints, and the cost of a call.
+This command prints the peak of one core, the bandwidths of some footprints, and the cost of a call.
 """
 
 import math

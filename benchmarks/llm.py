@@ -2,14 +2,15 @@
 
     MLAOT_ISA=v3 python benchmarks/llm.py [--llama2c FOLDER] [--model 110M]
 
-The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. For
-each form of the weights: milliseconds of a new process from ``import`` until it has the scores behind a prompt of 8
-tokens; tokens a second that ``generate`` gives after that, and how that is beside float32; the bytes of weights read in
-a second, as a share of what this core reads from a block of the size of all in float32; milliseconds for a prompt of
-128 tokens; and what its products alone do in a second, as a share of this core's peak in float32. Then megabytes of
-the module, and of what a wheel makes of it; megabytes that a process takes beyond a bare one's, the weights and the
-keys and values of a text; and the largest error of the scores behind 16 tokens, by the largest score, beside NumPy in
-float64. Last, tokens a second of several texts that ``generate_all`` writes at once, and how that is beside one.
+The model is stories15M's: 288 wide, 6 layers, 6 heads, 32,000 tokens, context 256, as a checkpoint of llama2.c. The
+table has a row for each form of the weights, and these columns. First come milliseconds of a new process, from
+``import`` to the scores after a prompt of 8 tokens. Then come the tokens a second of ``generate``, and their ratio to
+float32's. The bytes of weights read in a second follow, as a share of what this core reads from a block as large as the
+weights in float32. Then come the milliseconds for a prompt of 128 tokens, and the speed of the products alone, as a
+share of this core's peak in float32. The next columns are megabytes: of the module, of its wheel, and of memory beyond
+a bare process's, which holds the weights and the keys and values of a text. The largest error of the scores after 16
+tokens follows, as a share of the largest score, against NumPy in float64. The last columns are the tokens a second of
+several texts that ``generate_all`` writes at once, and their ratio to one text's.
 
 With a clone of llama2.c its ``run.c`` is compiled with ``-O3 -march=native``, and writes the same greedy text, by the
 same tokenizer, or the script ends.

@@ -2,12 +2,12 @@
 
     MLAOT_ISA=v3 python benchmarks/microgpt.py [--positions 8,16] [--steps 100] [--peers]
 
-The first table has the scalars, the nodes that raising makes of them, the functions and lines of C for one instruction
-set, and CPU seconds from the declared model to the compiled module, for that set and the one that all machines have.
-Then losses of ``--steps`` names are compared with those of the scalar engine, which trains in Python with an Adam of
-its own, in float64, and 1,000 steps of a name each are timed. The last table has microseconds of a step for one example
-on one core, at batch 1 and batch 16: of the scalars, of the same model written with ``mlaot.nn``, of the engine, and
-with ``--peers`` of PyTorch and JAX.
+The first table has the scalars, the nodes that raising makes of them, and the functions and lines of C for one
+instruction set. It also has the CPU seconds from the declared model to the compiled module, for that set and the
+baseline. Then the losses of ``--steps`` names are compared with those of the scalar engine, which trains in Python with
+an Adam of its own, in float64. 1,000 steps of one name each are timed. The last table has the microseconds of a step
+for one example on one core, at batch 1 and batch 16. Its rows are the scalars, the same model written with
+``mlaot.nn``, the engine, and with ``--peers`` PyTorch and JAX.
 """
 
 from __future__ import annotations

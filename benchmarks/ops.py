@@ -7,8 +7,8 @@
     python benchmarks/ops.py --before then.json         # beside those of an earlier run
 
 Each op is a model of its own. ``bytes`` are those of its inputs and outputs. ``limit`` is the least time in which
-memcpy moves as many, read and written, measured in turn with the op between arrays of the same footprint: of some
-hundred KiB ("L2"), or of more than the caches hold ("memory"). One core; the best of many short rounds counts.
+memcpy moves as many bytes, read and written. It is measured in turn with the op, between arrays of the same footprint:
+some hundred KiB ("L2"), or more than the caches hold ("memory"). One core; the best of many short rounds counts.
 """
 
 from __future__ import annotations

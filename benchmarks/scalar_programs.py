@@ -2,10 +2,10 @@
 
     MLAOT_ISA=v3 python benchmarks/scalar_programs.py [--only recurrent,attention]
 
-``scalars`` are the operations on single numbers that the program makes, ``nodes`` what the graph of ``forward`` has in
-the end, the bodies of loops included, ``CPU s`` the time from the traced program to the compiled module. The other
-columns are microseconds on one core in float64, for one example: a call of ``forward``, and ``train_step`` by the mean
-of squared outputs. Results are compared first.
+``scalars`` are the operations on single numbers that the program makes. ``nodes`` are those of the final graph of
+``forward``, the bodies of loops included. ``CPU s`` is the time from the traced program to the compiled module. The
+other columns are microseconds on one core in float64, for one example: of a call of ``forward``, and of ``train_step``
+on the mean of squared outputs. Results are compared first.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     python benchmarks/schedules.py                        # all workloads that are quick to compile
     python benchmarks/schedules.py --work w6_gpt_full     # by the start of their names, such as w3,w6
 
-For each contraction of a workload: the microseconds of the schedule that the model chooses, those of the fastest of
-the eight that it finds best, and their ratio, on the best instruction set of this machine. Last, over all of them, the
-median and the largest ratio, and how well the model orders schedules: the mean rank correlation (Spearman).
+Three numbers are printed for each contraction of a workload, on the best instruction set of this machine. They are the
+microseconds of the schedule that the model chooses, those of the fastest of the eight that it ranks first, and the
+ratio. Last come, over all contractions, the median and the largest ratio, and how well the model orders schedules: the
+mean rank correlation (Spearman).
 """
 
 import argparse

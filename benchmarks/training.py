@@ -2,10 +2,10 @@
 
     python benchmarks/training.py DATA [--yardstick FOLDER]
 
-DATA holds the four idx files, packed or not. FOLDER holds hand-written C of the same job (ref_batch.c, ref_vec.c, and
-for ``MLAOT_ISA=v3`` ref_batch_avx2.c, ref_vec_avx2.c), which is compiled for this CPU, or for AVX2, and run in turn
-with the module; its time is the yardstick. ``sparse``: images are declared so, and zeros passed over, which the
-yardsticks do too, all but that of dense single images. One core, CPU seconds.
+DATA holds the four idx files, packed or not. FOLDER holds hand-written C of the same job: ref_batch.c, ref_vec.c, and
+for ``MLAOT_ISA=v3`` ref_batch_avx2.c and ref_vec_avx2.c. It is compiled for this CPU, or for AVX2, and run in turn with
+the module; its time is the yardstick. ``sparse``: images are declared sparse, and zeros are skipped. The yardsticks
+skip them too, except that of dense single images. One core, CPU seconds.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python benchmarks/weights.py
 
-A network of layers of 1024 units, by the hooks of ``mlaot.build``, its cache off: with the weights inside the module,
-in a file beside it, and there in float16; the first line is the same network with layers of 32. Seconds are of all
-processes together; the peak is the largest process's. Then four processes import the module and call it once: Rss and
-Pss of what they map of the module and its weights. Last the time of a call, best of many.
+The network has layers of 1024 units and is built by the hooks of ``mlaot.build``, with its cache off. It is built three
+times: with the weights inside the module, in a file beside it, and in such a file as float16. The first line is the
+same network with layers of 32. Seconds are of all processes together; the peak is the largest process's. Then four
+processes import the module and call it once; Rss and Pss are those of the pages of the module and its weights. The last
+number is the time of a call, best of many.
 """
 
 from __future__ import annotations

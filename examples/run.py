@@ -77,7 +77,9 @@ def copy_project(project: Path, *more: Path) -> Path:
 
 
 def build_wheel(python: Path, project: Path, own_wheel: Path) -> Path:
-    """A project's wheel, built as a user's would be. The constraint pins mlaot to the wheel just built."""
+    """Build a project's wheel as a user would, and return its path. The constraint pins mlaot to the wheel built
+    before.
+    """
     constraint = WORK / "constraint.txt"
     constraint.write_text(f"mlaot @ {own_wheel.as_uri()}\n")
     # Older pip reads only the first of the two.

@@ -1,4 +1,4 @@
-"""xor twice: with weights that are right, and with random ones that learn. Runs at build time only."""
+"""Declare xor twice: with trained weights, and with random ones that learn. Runs at build time only."""
 
 import random
 

@@ -1,6 +1,6 @@
 """LeNet-5 (LeCun et al., 1998) with max pooling and ReLU; pixels come as bytes, the digit as an integer.
 
-It is declared on one image, and the module takes any number of them: knowing that no image depends on another, mlaot
+The model is declared on one image, and the module takes any number of them. Since no image depends on another, mlaot
 trains on 16 at a time, side by side in the lanes of vectors.
 """
 
