@@ -2,10 +2,10 @@
 
     python benchmarks/compiling.py
 
-The scalar graph of the seed's network, in float64 and float32, examples/lenet, and transformers of equal blocks, that
-train (``gpt4``) or serve (``gpt12``). Runs in child processes on one core. ``lines`` are those of the kernels for AVX2.
-The yardsticks for the first are those of "Compiling ML models to C for fun": 17 to over 987 seconds, 1 to 6 GB, 4.8 to
-28 MB with clang or gcc.
+The models are the scalar graph of the seed's network, in float64 and float32, examples/lenet, and transformers of equal
+blocks that train (``gpt4``) or serve (``gpt12``). Each is built in a child process on one core. ``lines`` are those of
+the kernels for AVX2. The yardsticks of the scalar graph are the figures of "Compiling ML models to C for fun": 17 to
+over 987 seconds, 1 to 6 GB, 4.8 to 28 MB with clang or gcc.
 """
 
 # No `from __future__ import annotations`: the annotations of the models are types made here.

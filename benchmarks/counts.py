@@ -2,8 +2,8 @@
 
     python benchmarks/counts.py
 
-The summed outputs of "Vectorizing ML models for fun" and the training loss of "Compiling ML models to C for fun" by
-mlaot's own passes, then the former by the vectorizer of that post.
+Two graphs go through mlaot's own passes: the summed outputs of "Vectorizing ML models for fun", and the training loss
+of "Compiling ML models to C for fun". The first also goes through the vectorizer of that post.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``deterministic = true`` costs: the time of a call with it by that without, on each instruction set of this CPU.
+"""What ``deterministic = true`` costs: the ratio of a call's times with and without it, for each instruction set.
 
     python benchmarks/deterministic.py
 

@@ -2,10 +2,10 @@
 
     MLAOT_ISA=v3 python benchmarks/egraph.py [--only w2,attention]
 
-``forward`` of workloads that serve, ``train_step`` of those that train and of programs of scalars. ``first cost`` is
-that of all graphs when the pass sees them first, without it and with it; ``cost`` that of the timed entry after all
-passes. Where the C is not the same in both cases, ``us`` are microseconds of a call, the best of rounds in turns, on
-one core; a ratio below 1 is a gain.
+The timed entry is ``forward`` of workloads that serve, and ``train_step`` of those that train and of programs of
+scalars. ``first cost`` is the cost of all graphs when the pass first sees them, before and after it. ``cost`` is the
+cost of the timed entry after all passes. ``us`` are the microseconds of a call where the two programs' C differs: the
+best of rounds in turns, on one core. A ratio below 1 is a gain.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     MLAOT_ISA=v3 python benchmarks/gpt.py --data input.txt [--recipe nanogpt] [--steps 100] [--threads 2]
 
 Both take the same batches of a text, by the same schedule of AdamW with clipped gradients; PyTorch runs eagerly. The
-first lines are how far the losses of any step are apart, relatively, and the loss over all of the part that is held
-back, after the last step. Then come milliseconds of a step, by turns, each the shortest of all steps, and the share;
-and the same beside the network that ``torch.compile`` makes.
+first lines give the largest relative difference between the losses of a step, and the loss over the whole held-back
+part after the last step. Then come the milliseconds of a step, the shortest of all steps in turns, and their ratio. The
+same follows for the network that ``torch.compile`` makes.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@
 Every workload is built for all instruction sets and checked against NumPy in float64. Then each runtime has a process
 and one thread; they take turns, ``--rounds`` times, and the median of the rounds' medians counts.
 
-``limit`` is the larger of the operations at the machine's peak and the bytes of weights, inputs and outputs at its
-bandwidth, and a call (``limits.c``); ``by`` says which of the three is the most. Training workloads: one epoch a call.
-The limit of trees is that of their rows: decisions are not counted. ``code`` is the library without its weights.
+``limit`` is the larger of two times, plus that of a call (``limits.c``): the operations at the machine's peak, and the
+bytes of weights, inputs and outputs at its bandwidth. ``by`` names the largest of the three. A call of a training
+workload is one epoch. The limit of trees is that of their rows: decisions are not counted. ``code`` is the size of the
+library without its weights.
 
 The runtimes other than mlaot get the network as PyTorch's export of it. That needs an interpreter with torch
 (``torch=``), and for LiteRT one with litert_torch (``litert_torch=``). Without these, ``--data FOLDER`` must hold

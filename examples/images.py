@@ -53,7 +53,7 @@ def read_folder(folder: Path) -> tuple[Images, Images]:
 
 
 def fetch() -> tuple[Images, Images]:
-    """The same from openml.org."""
+    """Fetch the images from openml.org."""
     try:
         from sklearn.datasets import fetch_openml
     except ImportError:

@@ -1,4 +1,4 @@
-"""What is printed of a comparison."""
+"""Print a comparison as a table."""
 
 from __future__ import annotations
 
