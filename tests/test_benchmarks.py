@@ -210,3 +210,20 @@ def test_a_picture_of_what_is_kept(bench: Any, tmp_path: Path) -> None:
     assert len(kept) >= 3 and all({"commit", "date", "machine", "compiler", "isa"} < one.keys() for one in kept)
     history.draw(kept, tmp_path / "history.svg")
     assert "w5_resnet18_b1" in (tmp_path / "history.svg").read_text()
+
+
+# ---------------------------------------------------------------------------------------------------- comparing
+
+
+def test_every_tool_of_the_comparison_is_known(bench: Any) -> None:
+    comparison, peers = bench("comparison"), bench("peers")
+    names = {*peers.AHEAD, *peers.FOREST}
+    assert names <= peers.PEERS.keys() and names <= comparison.INSTALLED.keys()
+    assert {peers.PEERS[name][2] for name in names} - {"nn.abi3.so", "forest.joblib"} <= peers.MAKERS.keys()
+
+
+def test_figures_of_the_comparison_have_their_places(bench: Any) -> None:
+    comparison = bench("comparison")
+    text = comparison.PAGE.read_text(encoding="utf-8")
+    for name in (*comparison.NETWORKS, "forest", "machine"):
+        assert "new\n<!-- end -->" in comparison.replaced(text, name, "new\n")
