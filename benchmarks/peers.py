@@ -1,10 +1,11 @@
 """One runtime on one workload in a process of its own, which need not know mlaot: reads JSON lines, writes JSON lines.
 
-    python peers.py PEER FOLDER        # PEER is a key of PEERS; outputs go to FOLDER/PEER.npz, then it times on request
-    python peers.py --make FILE FOLDER # FILE is a key of MAKERS
+    python peers.py PEER FOLDER          # PEER is a key of PEERS; outputs to FOLDER/PEER.npz, then it times on request
+    python peers.py --first PEER FOLDER  # says so once the first output is there, and ends
+    python peers.py --make FILE FOLDER   # FILE is a key of MAKERS
 
 FOLDER holds ``workload.json``, ``inputs.npz`` and ``weights.npz``, and what the peer needs of ``nn.abi3.so``,
-``model.onnx`` and ``model.tflite``. Every runtime gets one thread.
+``model.onnx`` and ``model.tflite``; that of a forest ``forest.joblib``. Every runtime gets one thread.
 """
 
 import importlib
@@ -31,7 +32,7 @@ def mlaot(folder: Path, work: dict[str, Any]) -> Run:
     nn = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(nn)
     if not work["batch"]:
-        return nn.forward
+        return nn.predict if work["network"] == "forest" else nn.forward
 
     def epoch(x: Any, label: Any) -> Any:
         nn.fit(x, label, batch=work["batch"], lr=work["rate"], shuffle=False)
@@ -186,6 +187,69 @@ def jax_lenet(weights: Any, x: Any) -> Any:
     return x
 
 
+def aoti(folder: Path, work: dict[str, Any]) -> Run:
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
+
+    def run(*arrays: Any) -> Any:
+        with torch.no_grad():
+            return [part.numpy() for part in several(model(*[torch.from_numpy(array) for array in arrays]))]
+
+    return run
+
+
+def executorch(folder: Path, work: dict[str, Any]) -> Run:
+    import torch
+    from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(folder / "model.pte")
+    method = program.load_method("forward")
+    return lambda *arrays: [part.numpy() for part in method.execute([torch.from_numpy(array) for array in arrays])]
+
+
+def iree(folder: Path, work: dict[str, Any]) -> Run:
+    from iree import runtime
+
+    context = runtime.SystemContext(config=runtime.Config("local-sync"))
+    module = runtime.VmModule.mmap(context.instance, str(folder / "model.vmfb"))
+    context.add_vm_module(module)
+    run = context.modules[module.name].main_graph
+    return lambda *arrays: [part.to_host() for part in several(run(*arrays))]
+
+
+def tvm(folder: Path, work: dict[str, Any]) -> Run:
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type] # which TVM imports where it is, and does not need
+    import tvm
+
+    machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(folder / "model.tvm.so")), tvm.cpu())
+    run, tensor = machine["main"], tvm.runtime.tensor
+    return lambda *arrays: [part.numpy() for part in several(run(*[tensor(array) for array in arrays]))]
+
+
+def sklearn(folder: Path, work: dict[str, Any]) -> Run:
+    import joblib
+
+    return joblib.load(folder / "forest.joblib").predict
+
+
+def tl2cgen(folder: Path, work: dict[str, Any]) -> Run:
+    import tl2cgen
+
+    predictor = tl2cgen.Predictor(str(folder / "forest.so"), nthread=1)
+    return lambda x: predictor.predict(tl2cgen.DMatrix(x))
+
+
+def emlearn(folder: Path, work: dict[str, Any]) -> Run:
+    """The C that emlearn writes, which is meant to be part of a program in C, called through ctypes."""
+    import ctypes
+
+    predict = ctypes.CDLL(str(folder / "emlearn.so")).forest_predict
+    predict.argtypes, predict.restype = [ctypes.c_void_p, ctypes.c_int32], ctypes.c_float
+    return lambda x: np.float32([predict(row.ctypes.data, len(row)) for row in x])
+
+
 def torch_network(folder: Path, work: dict[str, Any]) -> Any:
     import torch
     from networks import networks
@@ -219,6 +283,75 @@ def make_tflite(folder: Path, work: dict[str, Any]) -> None:
     litert_torch.convert(torch_network(folder, work), examples(folder)).export(str(folder / "model.tflite"))
 
 
+def make_aoti(folder: Path, work: dict[str, Any]) -> None:
+    import torch
+
+    exported = torch.export.export(torch_network(folder, work), examples(folder))
+    settings = {"freezing": True}  # as PyTorch advises for CPUs
+    torch._inductor.aoti_compile_and_package(
+        exported, package_path=str(folder / "model.pt2"), inductor_configs=settings
+    )
+
+
+def make_executorch(folder: Path, work: dict[str, Any]) -> None:
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    exported = torch.export.export(torch_network(folder, work), examples(folder))
+    program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+    (folder / "model.pte").write_bytes(program.buffer)
+
+
+def make_iree(folder: Path, work: dict[str, Any]) -> None:
+    """From ``model.onnx``."""
+    import subprocess
+
+    from iree import compiler
+
+    text = folder / "model.mlir"
+    importing = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(folder / "model.onnx"), "-o", str(text)]
+    subprocess.run(importing, check=True)
+    flags = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"]
+    options = {"input_type": "onnx", "target_backends": ["llvm-cpu"], "extra_args": flags}
+    compiler.compile_file(str(text), output_file=str(folder / "model.vmfb"), **options)
+
+
+def make_tvm(folder: Path, work: dict[str, Any]) -> None:
+    """From ``model.onnx``, without tuning."""
+    import onnx
+    import tvm
+    from tvm.relax.frontend.onnx import from_onnx
+
+    module = tvm.relax.get_pipeline("zero")(from_onnx(onnx.load(folder / "model.onnx")))
+    cpu = tvm.target.codegen.llvm_get_system_cpu()
+    compiled = tvm.compile(module, tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 1}))
+    compiled.export_library(str(folder / "model.tvm.so"))
+
+
+def make_tl2cgen(folder: Path, work: dict[str, Any]) -> None:
+    import joblib
+    import tl2cgen
+    import treelite
+
+    model = treelite.sklearn.import_model(joblib.load(folder / "forest.joblib"))
+    cut = {"parallel_comp": os.cpu_count()}  # one file would take minutes to compile
+    tl2cgen.export_lib(model, toolchain="gcc", libpath=str(folder / "forest.so"), params=cut)
+
+
+def make_emlearn(folder: Path, work: dict[str, Any]) -> None:
+    import subprocess
+
+    import emlearn
+    import joblib
+
+    converted = emlearn.convert(joblib.load(folder / "forest.joblib"), method="inline", dtype="float")
+    source = folder / "emlearn.c"
+    converted.save(file=str(source), name="forest")
+    flags = ["-O3", "-shared", "-fPIC", "-I", emlearn.includedir]
+    subprocess.run(["cc", *flags, str(source), "-o", str(folder / "emlearn.so")], check=True)
+
+
 # The package that each needs, and the file.
 PEERS: dict[str, tuple[Callable[[Path, dict[str, Any]], Run], str, str]] = {
     "mlaot": (mlaot, "numpy", "nn.abi3.so"),
@@ -228,17 +361,39 @@ PEERS: dict[str, tuple[Callable[[Path, dict[str, Any]], Run], str, str]] = {
     "torch": (torch, "torch", "weights.npz"),
     "torch-compile": (torch_compile, "torch", "weights.npz"),
     "jax-scan": (jax_scan, "jax", "weights.npz"),
+    "aoti": (aoti, "torch", "model.pt2"),
+    "executorch": (executorch, "executorch", "model.pte"),
+    "iree": (iree, "iree", "model.vmfb"),
+    "tvm": (tvm, "tvm", "model.tvm.so"),
+    "sklearn": (sklearn, "sklearn", "forest.joblib"),
+    "tl2cgen": (tl2cgen, "tl2cgen", "forest.so"),
+    "emlearn": (emlearn, "emlearn", "emlearn.so"),
 }
 TRAINING = ("mlaot", "torch", "torch-compile", "jax-scan")
 TREES = ("mlaot", "ort")
-MAKERS = {"model.onnx": (make_onnx, "torch"), "model.tflite": (make_tflite, "litert_torch")}
+AHEAD = ("mlaot", "ort", "aoti", "executorch", "iree", "tvm")  # what a user ships a network with
+SERVING = (*AHEAD, "openvino", "litert", "torch", "torch-compile")
+FOREST = ("mlaot", "ort", "sklearn", "tl2cgen", "emlearn")
+MAKERS = {
+    "model.onnx": (make_onnx, "torch"),
+    "model.tflite": (make_tflite, "litert_torch"),
+    "model.pt2": (make_aoti, "torch"),
+    "model.pte": (make_executorch, "executorch"),
+    "model.vmfb": (make_iree, "iree"),
+    "model.tvm.so": (make_tvm, "tvm"),
+    "forest.so": (make_tl2cgen, "tl2cgen"),
+    "emlearn.so": (make_emlearn, "emlearn"),
+}
 
 
-def serve(peer: str, folder: Path, work: dict[str, Any]) -> None:
+def serve(peer: str, folder: Path, work: dict[str, Any], first_only: bool = False) -> None:
     """Run on each input and keep the outputs; then, for each number of milliseconds read, time the calls in it."""
     arrays = list(np.load(folder / "inputs.npz").values())
     turns = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))] if work["rows"] else [arrays]
     run = PEERS[peer][0](folder, work)
+    if first_only:
+        several(run(*turns[0]))
+        return answer({"ready": True})
     outputs = [[np.array(array) for array in several(run(*given))] for given in turns]
     np.savez(folder / f"{peer}.npz", *[np.stack(parts) for parts in zip(*outputs, strict=True)])
     answer({"ready": True})
@@ -265,9 +420,9 @@ def answer(words: dict[str, Any]) -> None:
 if __name__ == "__main__":
     OUT = os.dup(1)
     os.dup2(2, 1)  # what a runtime prints is no answer
-    *making, what, where = sys.argv[1:]
+    *mode, what, where = sys.argv[1:]
     described = json.loads(Path(where, "workload.json").read_text())
-    if making:
+    if mode == ["--make"]:
         MAKERS[what][0](Path(where), described)
     else:
-        serve(what, Path(where), described)
+        serve(what, Path(where), described, first_only=mode == ["--first"])

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from common import compile_program, one_core, out, table
 from limits import Cost, Machine, cost, measure
-from peers import MAKERS, PEERS, TRAINING, TREES
+from peers import MAKERS, PEERS, SERVING, TRAINING, TREES
 from workloads import LEARNING_RATE, WORKLOADS, Array, chosen, declare, inputs, network, weights_of
 
 from mlaot import passes
@@ -151,7 +151,7 @@ def interpreters(peers: str | None, given: str) -> tuple[list[str], dict[str, st
         path = told.get(name) or told.get(name.partition("-")[0])
         return path or (sys.executable if importlib.util.find_spec(package) else None)
 
-    names = needs if peers is None else ["mlaot", *(name for name in peers.split(",") if name)]
+    names = [*SERVING, *TRAINING] if peers is None else ["mlaot", *(name for name in peers.split(",") if name)]
     found = {name: python(name, needs[name]) for name in names}
     for name, path in found.items():
         if path is None and peers is not None:
@@ -195,22 +195,26 @@ class Runtime:
 
 def start(built: Built, peer: str, pythons: dict[str, str]) -> Runtime | None:
     """A runtime whose outputs are right; a line of why where it is not to be had."""
-    file, work = PEERS[peer][2], WORKLOADS[built.name]
-    serving = [peer for peer in PEERS if peer != "jax-scan"]
-    if peer not in (TRAINING if work.examples else TREES if work.network == "gb" else serving):
+    work = WORKLOADS[built.name]
+    if peer not in (TRAINING if work.examples else TREES if work.network == "gb" else SERVING):
         return None
+    return start_in(built.folder, peer, pythons, built.reference)
+
+
+def start_in(folder: Path, peer: str, pythons: dict[str, str], reference: list[Array]) -> Runtime | None:
+    """The same in a folder, whose model files are made where they are missing."""
+    file = PEERS[peer][2]
     try:
-        if not (built.folder / file).exists():
-            make(built.folder, file, pythons)
-        runtime = Runtime(peer, pythons[peer], built.folder)
+        if not (folder / file).exists():
+            make(folder, file, pythons)
+        runtime = Runtime(peer, pythons[peer], folder)
     except RuntimeError as error:
-        out(f"  {built.name}: {peer} does not run: {error}")
+        out(f"  {folder.name}: {peer} does not run: {error}")
         return None
-    outputs = np.load(built.folder / f"{peer}.npz").values()
-    difference = largest_error(outputs, built.reference)
+    difference = largest_error(np.load(folder / f"{peer}.npz").values(), reference)
     if difference < TOLERANCE:
         return runtime
-    out(f"  {built.name}: {peer} gives other outputs, an error of {difference:.1e} of the largest")
+    out(f"  {folder.name}: {peer} gives other outputs, an error of {difference:.1e} of the largest")
     runtime.end()
     return None
 
@@ -232,9 +236,18 @@ def largest_error(outputs: Iterable[Array], references: Iterable[Array]) -> floa
 
 
 def compare(built: Built, peers: list[str], pythons: dict[str, str], rounds: int, milliseconds: float) -> None:
-    """Fill in the times: all runtimes alive together, in turns, so that a drift of the machine hits all of them."""
+    """Fill in the times."""
     started = {peer: start(built, peer, pythons) for peer in peers}
-    running = {peer: runtime for peer, runtime in started.items() if runtime is not None}
+    built.times = take_turns({p: runtime for p, runtime in started.items() if runtime}, rounds, milliseconds)
+
+
+def take_turns(
+    running: dict[str, Runtime],
+    rounds: int,
+    milliseconds: float,
+    pick: Callable[[list[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """The seconds of a call: all runtimes alive together, in turns, so that a drift of the machine hits all of them."""
     for runtime in running.values():
         runtime.time(milliseconds)
     medians: dict[str, list[float]] = {peer: [] for peer in running}
@@ -244,7 +257,7 @@ def compare(built: Built, peers: list[str], pythons: dict[str, str], rounds: int
             medians[peer].append(running[peer].time(milliseconds))
     for runtime in running.values():
         runtime.end()
-    built.times = {peer: statistics.median(times) for peer, times in medians.items()}
+    return {peer: pick(times) for peer, times in medians.items()}
 
 
 def row(built: Built, peers: list[str], machine: Machine) -> list[str]:

@@ -212,3 +212,20 @@ def test_a_picture_of_what_is_kept(bench: Any, tmp_path: Path) -> None:
     picture = (tmp_path / "history.svg").read_text()
     words = ("w5_resnet18_b1", "Time of a call, by commit", "time of a call (µs)", "best time of a call")
     assert [word for word in words if word not in picture] == []
+
+
+# ---------------------------------------------------------------------------------------------------- comparing
+
+
+def test_every_tool_of_the_comparison_is_known(bench: Any) -> None:
+    comparison, peers = bench("comparison"), bench("peers")
+    names = {*peers.AHEAD, *peers.FOREST}
+    assert names <= peers.PEERS.keys() and names <= comparison.INSTALLED.keys()
+    assert {peers.PEERS[name][2] for name in names} - {"nn.abi3.so", "forest.joblib"} <= peers.MAKERS.keys()
+
+
+def test_figures_of_the_comparison_have_their_places(bench: Any) -> None:
+    comparison = bench("comparison")
+    text = comparison.PAGE.read_text(encoding="utf-8")
+    for name in (*comparison.NETWORKS, "forest", "machine"):
+        assert "new\n<!-- end -->" in comparison.replaced(text, name, "new\n")
