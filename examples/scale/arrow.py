@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def matrix(column: pa.Array, name: str, kind: str, shape: tuple[int, ...]) -> me
         ends = memoryview(column.buffers()[1]).cast("B").cast(letter)[column.offset : column.offset + rows + 1].tolist()
         begin = ends[0]
         if ends != list(range(begin, begin + rows * width + 1, width)):
-            sizes = [after - before for before, after in zip(ends, ends[1:], strict=False)]
+            sizes = [after - before for before, after in pairwise(ends)]
             row = next(i for i, size in enumerate(sizes) if size != width)
             raise ValueError(f"{place}, row {row}: expected {width} numbers, got {sizes[row]}")
     values = column.values.slice(begin, rows * width)  # `values` are those of the whole column, also of a slice

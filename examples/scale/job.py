@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,7 @@ def make_rows(folder: Path, task: Task, files: int) -> None:
 def mlp() -> bytes:
     """784-512-512-10 with ReLU, with seeded weights: an ONNX file."""
     sizes, rng, nodes, weights, at = (784, 512, 512, 10), np.random.default_rng(1), [], {}, "x"
-    for k, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for k, (before, after) in enumerate(pairwise(sizes)):
         weights[f"w{k}"] = rng.standard_normal((before, after), np.float32) / np.float32(math.sqrt(before))
         weights[f"b{k}"] = rng.standard_normal(after, np.float32)
         nodes.append(("Gemm", (at, f"w{k}", f"b{k}"), "scores" if k == 2 else f"y{k}", {}))

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,15 @@ def plain(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], N
 
 
 def measured(engine: Engine, job: Job, workers: int, rounds: int, out: Path) -> Measured:
-    """Start the engine on as many CPUs as workers, and score all files: once for memory, then the best of ``rounds``."""
+    """Start the engine on as many CPUs as workers. Score all files once for memory, then for the best of ``rounds``."""
     prepare_process(workers)
     begun = time.perf_counter()
     with engine(job, workers) as run:
         start = time.perf_counter() - begun
         with watched(job) as seen:
-            timed(run, job.parts, out)
-        one_file = min(timed(run, job.parts[:1], out.with_name("one"))[0] for _ in range(2))
-        seconds, cpu = map(min, zip(*(timed(run, job.parts, out) for _ in range(rounds)), strict=True))
+            timed(run, job.parts, out / "all")
+        one_file = min(timed(run, job.parts[:1], out / "one")[0] for _ in range(2))
+        seconds, cpu = map(min, zip(*(timed(run, job.parts, out / "all") for _ in range(rounds)), strict=True))
         return Measured(start, one_file, seconds, cpu, max(seen, key=lambda m: (m.workers, m.total)))
 
 
@@ -72,17 +73,17 @@ def killed(engine: Engine, job: Job, workers: int, seconds: float, times: int, o
     prepare_process(workers)
     rng, took, hits = random.Random(7), list[float](), 0
     with engine(job, workers) as run:
-        timed(run, job.parts, out)
+        timed(run, job.parts, out / "all")
         for _ in range(times):
             stop, hit = threading.Event(), list[int]()
             moment = rng.uniform(0.05, 0.8) * seconds
             thread = threading.Thread(target=kill_one, args=(job, moment, rng.random(), stop, hit))
             thread.start()
-            took.append(timed(run, job.parts, out)[0])
+            took.append(timed(run, job.parts, out / "all")[0])
             stop.set()
             thread.join()
             hits += len(hit)
-            check(job, out, good)
+            check(job, out / "all", good / "all")
     if hits < times:
         raise SystemExit(f"only {hits} of {times} runs had a worker to kill: take more rows")
     return took
@@ -165,20 +166,15 @@ def main(engines: Mapping[str, Engine], packages: Sequence[str], arguments: list
     os.environ["PYTHONPATH"] = str(ROOT)
     jobs.prepare(folder, {model: options.rows or TASKS[model].rows for model in models})
     print(", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]))
-    for model in models:
-        for runtime in ("mlaot", "onnxruntime") if options.runtime == "all" else (options.runtime,):
-            report(
-                engines, Job(folder, model, runtime, options.rows or TASKS[model].rows), options.rounds, options.kill
-            )
+    runtimes = ("mlaot", "onnxruntime") if options.runtime == "all" else (options.runtime,)
+    for model, runtime in product(models, runtimes):
+        report(engines, Job(folder, model, runtime, options.rows or TASKS[model].rows), options.rounds, options.kill)
 
 
 def report(engines: Mapping[str, Engine], job: Job, rounds: int, kills: int) -> None:
     """Print what was measured with a model and a runtime."""
-    rows, good, out = (
-        len(job.parts) * job.task.file_rows,
-        job.folder / "plain" / job.runtime,
-        job.folder / "out" / "all",
-    )
+    rows, out = len(job.parts) * job.task.file_rows, job.folder / "out"
+    good = job.folder / "plain" / job.runtime
     base = alone(measured, plain, job, 1, rounds, good)
     print(f"\n{job.model} by {job.runtime}: {rows:,} rows in {len(job.parts)} files; plain calls in one process:")
     print(f"  {rows / base.seconds:,.0f} rows/s, {base.cpu / rows * 1e6:,.1f} µs of a CPU a row", flush=True)
@@ -191,11 +187,8 @@ def report(engines: Mapping[str, Engine], job: Job, rounds: int, kills: int) -> 
             continue
         for workers in (1, 2):
             it = alone(measured, engine, job, workers, rounds, out)
-            check(job, out, good)
+            check(job, out / "all", good / "all")
             share, cpu = base.seconds / it.seconds / workers, base.cpu / it.cpu
-            print(
-                f"  {name}, {workers} worker{'s' * (workers > 1)}: {rows / it.seconds:,.0f} rows/s, {share:.2f} of linear,"
-                f" {cpu:.2f} by CPU seconds;"
-                f" starts in {it.start:.1f} s; one file in {it.one_file:.2f} s; {it.memory}",
-                flush=True,
-            )
+            print(f"  {name}, {workers} worker{'s' * (workers > 1)}: {rows / it.seconds:,.0f} rows/s,", end=" ")
+            print(f"{share:.2f} of linear, {cpu:.2f} by CPU seconds; starts in {it.start:.1f} s,", end=" ")
+            print(f"one file in {it.one_file:.2f} s; {it.memory}", flush=True)

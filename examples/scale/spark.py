@@ -22,7 +22,7 @@ ARROW = pa.schema([("id", pa.int64()), ("scores", pa.list_(pa.float32()))])  # S
 
 @contextmanager
 def engine(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], None]]:
-    """A Spark of this machine: ``local[workers, tries of a task]``. The wheel goes as an archive, which Spark unpacks."""
+    """A Spark of this machine: ``local[workers, tries of a task]``. It unpacks the wheel, which is an archive."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     archive = job.folder / "wheel.zip"
     shutil.copy(job.wheel, archive)  # Spark unpacks by the name
