@@ -38,39 +38,49 @@ def pool(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], No
 @contextmanager
 def futures(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], None]]:
     """A ``ProcessPoolExecutor``. A killed worker breaks it: another one takes the files that are left."""
-    made: list[ProcessPoolExecutor] = []
 
     def start() -> ProcessPoolExecutor:
-        made.append(ProcessPoolExecutor(workers, SPAWN, add_path, (job.site,)))
-        return made[-1]
+        return ProcessPoolExecutor(workers, SPAWN, add_path, (job.site,))
 
-    start()
+    executor = start()
 
     def run(parts: Sequence[Path], out: Path) -> None:
-        left = list(parts)
-        for _ in range(TRIES):
-            left = unfinished(made[-1], job, left, out)
-            if not left:
-                return
-            start()
-        raise RuntimeError(f"{len(left)} files break the workers, such as {left[0]}")
+        nonlocal executor
+        executor = score_all(executor, start, partial(score_file, job, out=out), parts)
 
     try:
         yield run
     finally:
-        made[-1].shutdown()
+        executor.shutdown()
 
 
-def unfinished(executor: ProcessPoolExecutor, job: Job, parts: Sequence[Path], out: Path) -> list[Path]:
-    """Score files, and return those that a broken executor leaves. An error of the job itself is raised."""
+def score_all(
+    executor: ProcessPoolExecutor,
+    start: Callable[[], ProcessPoolExecutor],
+    score: Callable[[Path], None],
+    parts: Sequence[Path],
+) -> ProcessPoolExecutor:
+    """Score files, those that a broken executor leaves with a new one; return the executor that is whole."""
+    left = list(parts)
+    for _ in range(TRIES):
+        left = unfinished(executor, score, left)
+        if not left:
+            return executor
+        executor = start()
+    executor.shutdown()
+    raise RuntimeError(f"workers were killed {TRIES} times; {len(left)} files are left, such as {left[0]}")
+
+
+def unfinished(executor: ProcessPoolExecutor, score: Callable[[Path], None], parts: Sequence[Path]) -> list[Path]:
+    """Score files, and return those that a broken executor leaves. An error of ``score`` itself is raised."""
     calls: dict[Path, Future[None]] = {}
     try:
         for part in parts:
-            calls[part] = executor.submit(score_file, job, part, out)
+            calls[part] = executor.submit(score, part)
         for call in calls.values():
             call.result()
     except BrokenProcessPool:
-        executor.shutdown()
+        executor.shutdown()  # waits, so that each call has an end
     return [part for part in parts if part not in calls or calls[part].exception() is not None]
 
 
