@@ -20,7 +20,7 @@ import mlaot
 from examples.scale import __main__ as command
 from examples.scale import processes
 from examples.scale.arrow import matrix, score, vectors
-from examples.scale.processes import add_path, score_all
+from examples.scale.processes import score_all
 from examples.scale.workers import below, cpu_seconds
 
 from .. import projects
@@ -191,7 +191,7 @@ def test_killed_worker(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from scoring_work import work  # type: ignore[import-not-found]
 
     def start() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), add_path, (site,))
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))  # which has this sys.path
 
     def run(names: Sequence[str], deaths: int) -> Path:
         out = tmp_path / f"out{len(names)}{deaths}"
