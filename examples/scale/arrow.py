@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Arrow's name of a type of numbers, and the letter of a buffer that holds them.
-LETTERS = {"halffloat": "e", "float": "f", "double": "d", "uint8": "B", "int8": "b", "int32": "i", "int64": "q"}
+LETTERS: dict[str, Any] = {
+    "halffloat": "e",
+    "float": "f",
+    "double": "d",
+    "uint8": "B",
+    "int8": "b",
+    "int32": "i",
+    "int64": "q",
+}
 
 
 def matrix(column: pa.Array, name: str, kind: str, shape: tuple[int, ...]) -> memoryview:
@@ -30,7 +38,7 @@ def matrix(column: pa.Array, name: str, kind: str, shape: tuple[int, ...]) -> me
         if column.type.list_size != width:
             raise ValueError(f"{place}, row 0: expected {width} numbers, got {column.type.list_size}")
     else:
-        letter = "i" if layout == "list" else "q"
+        letter = LETTERS["int32" if layout == "list" else "int64"]
         ends = memoryview(column.buffers()[1]).cast("B").cast(letter)[column.offset : column.offset + rows + 1].tolist()
         begin = ends[0]
         if ends != list(range(begin, begin + rows * width + 1, width)):
@@ -43,7 +51,8 @@ def matrix(column: pa.Array, name: str, kind: str, shape: tuple[int, ...]) -> me
         raise ValueError(f"{place}, row {null // width}: number {null % width} is null")
     data, letter = memoryview(values.buffers()[1]).cast("B"), LETTERS[kind]
     size = data[:0].cast(letter).itemsize
-    return data[values.offset * size : (values.offset + rows * width) * size].cast(letter, (rows, *shape))
+    array: memoryview = data[values.offset * size : (values.offset + rows * width) * size].cast(letter, (rows, *shape))
+    return array
 
 
 def _first_null(array: pa.Array) -> int:
@@ -56,9 +65,10 @@ def vectors(answers: Any) -> pa.FixedSizeListArray:
     import pyarrow as pa
 
     view = memoryview(answers)
+    rows, width = view.shape or ()
     kind = next(kind for kind, letter in LETTERS.items() if letter == view.format)
-    flat = pa.Array.from_buffers(pa.type_for_alias(kind), math.prod(view.shape), [None, pa.py_buffer(answers)])
-    return pa.FixedSizeListArray.from_arrays(flat, view.shape[1])
+    flat = pa.Array.from_buffers(pa.type_for_alias(kind), rows * width, [None, pa.py_buffer(answers)])
+    return pa.FixedSizeListArray.from_arrays(flat, width)
 
 
 def score(

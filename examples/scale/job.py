@@ -166,7 +166,8 @@ def make_rows(folder: Path, task: Task, files: int) -> None:
 
 def mlp() -> bytes:
     """784-512-512-10 with ReLU, with seeded weights: an ONNX file."""
-    sizes, rng, nodes, weights, at = (784, 512, 512, 10), np.random.default_rng(1), [], {}, "x"
+    sizes, rng, at = (784, 512, 512, SCORES), np.random.default_rng(1), "x"
+    nodes, weights = list[Any](), dict[str, Any]()
     for k, (before, after) in enumerate(pairwise(sizes)):
         weights[f"w{k}"] = rng.standard_normal((before, after), np.float32) / np.float32(math.sqrt(before))
         weights[f"b{k}"] = rng.standard_normal(after, np.float32)

@@ -81,6 +81,9 @@ def unfinished(executor: ProcessPoolExecutor, score: Callable[[Path], None], par
             call.result()
     except BrokenProcessPool:
         executor.shutdown()  # waits, so that each call has an end
+    except BaseException:
+        executor.shutdown(cancel_futures=True)
+        raise
     return [part for part in parts if part not in calls or calls[part].exception() is not None]
 
 
