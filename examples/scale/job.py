@@ -58,7 +58,7 @@ TASKS = {"mlp": Task((784,), 262144, 8192, 1024), "conv": Task((3, 32, 32), 4096
 
 @dataclass(frozen=True)
 class Job:
-    """Who scores which rows: ``runtime`` is mlaot or onnxruntime. All of it can be pickled."""
+    """A model, the number of its rows, and what runs it, mlaot or onnxruntime. It can be pickled."""
 
     folder: Path
     model: str
