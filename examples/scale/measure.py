@@ -63,30 +63,30 @@ def measured(engine: Engine, job: Job, workers: int, rounds: int, out: Path) -> 
         start = time.perf_counter() - begun
         with watched(job) as seen:
             timed(run, job.parts, out / "all")
-        one_file = min(timed(run, job.parts[:1], out / "one")[0] for _ in range(2))
+        one_file, _ = timed(run, job.parts[:1], out / "one")
         seconds, cpu = map(min, zip(*(timed(run, job.parts, out / "all") for _ in range(rounds)), strict=True))
         return Measured(start, one_file, seconds, cpu, max(seen, key=lambda m: (m.workers, m.total)))
 
 
 def killed(engine: Engine, job: Job, workers: int, seconds: float, times: int, out: Path, good: Path) -> list[float]:
-    """Score all files so many times, each time with a SIGKILL for a worker at a random moment; the seconds of each."""
+    """Score all files until so many runs had a SIGKILL for a worker at a random moment; return the seconds of these."""
     prepare_process(workers)
-    rng, took, hits = random.Random(7), list[float](), 0
+    rng, took = random.Random(7), list[float]()
     with engine(job, workers) as run:
         timed(run, job.parts, out / "all")
-        for _ in range(times):
+        for _ in range(3 * times):
+            if len(took) == times:
+                return took
             stop, hit = threading.Event(), list[int]()
             moment = rng.uniform(0.05, 0.8) * seconds
             thread = threading.Thread(target=kill_one, args=(job, moment, rng.random(), stop, hit))
             thread.start()
-            took.append(timed(run, job.parts, out / "all")[0])
+            spent, _ = timed(run, job.parts, out / "all")
             stop.set()
             thread.join()
-            hits += len(hit)
             check(job, out / "all", good / "all")
-    if hits < times:
-        raise SystemExit(f"only {hits} of {times} runs had a worker to kill: take more rows")
-    return took
+            took += [spent] * len(hit)
+    raise SystemExit(f"only {len(took)} of {3 * times} runs had a worker to kill: take more rows")
 
 
 def kill_one(job: Job, moment: float, which: float, stop: threading.Event, hit: list[int]) -> None:
