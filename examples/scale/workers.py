@@ -1,0 +1,73 @@
+"""The workers of an engine as Linux shows them: processes below this one that have a model's code in their memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.scale.job import Job
+
+KILOBYTES = re.compile(r"^(Rss|Pss): +(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of some workers together, in MB: all, and of it the mapped weights; shared pages count once."""
+
+    workers: int
+    total: float
+    weights: float
+
+    def __str__(self) -> str:
+        return f"{self.total:,.0f} MB in {self.workers} processes, of it {self.weights:,.1f} MB of weights"
+
+
+def workers_of(job: Job) -> list[int]:
+    """The processes that this one and its children started, and that have loaded what scores the job."""
+    code = f"/scored/{job.model}." if job.runtime == "mlaot" else "/onnxruntime_pybind11_state."
+    return [process for process in below(os.getpid()) if code in _read(process, "maps")]
+
+
+def below(root: int) -> list[int]:
+    """All processes that descend from one."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        if stat := _read(int(path.name), "stat"):
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(path.name))
+    found = list(children.get(root, ()))
+    for process in found:  # which grows
+        found += children.get(process, ())
+    return sorted(found)
+
+
+def memory(job: Job, processes: Sequence[int]) -> Memory:
+    """The proportional set size of processes: a page that several of them share counts as a part in each."""
+    total = sum(_pss(_read(process, "smaps_rollup")) for process in processes)
+    weights = 0
+    for process in processes:
+        maps = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", _read(process, "smaps"), flags=re.MULTILINE)
+        weights += sum(_pss(part) for part in maps if f"/scored/{job.model}.weights" in part.partition("\n")[0])
+    return Memory(len(processes), total / 1000, weights / 1000)
+
+
+def cpu_seconds() -> float:
+    """The CPU seconds of this process, of those below it, and of those that have ended and were waited for."""
+    ticks = 0
+    for process in [os.getpid(), *below(os.getpid())]:
+        ticks += sum(map(int, _read(process, "stat").rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _pss(text: str) -> int:
+    return sum(int(size) for kind, size in KILOBYTES.findall(text) if kind == "Pss")
+
+
+def _read(process: int, name: str) -> str:
+    """A file of /proc; empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{process}/{name}").read_text(errors="replace")
+    except OSError:
+        return ""
