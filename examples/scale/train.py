@@ -205,7 +205,7 @@ def kill(folder: Path, steps: int) -> None:
         if done.returncode == 0 or seconds > ENDS_WITHIN:
             raise SystemExit(f"{engine}: status {done.returncode} after {seconds:.0f} s\n{done.stdout}")
         kept = checkpoints(killed)
-        reason = next(line.strip() for line in done.stdout.splitlines() if "KILL" in line or "Signal 9" in line)
+        reason = next(line.strip() for line in done.stdout.splitlines() if "signal 9" in line.lower())
         print(
             f"{engine}: rank {rank} killed after step {step}; the job ended {seconds:.1f} s after its start: {reason}"
         )

@@ -18,10 +18,10 @@ def site(*projects: Path) -> Path:
     folder = WORK / "site"
     for project in projects:
         wheels = WORK / "wheels" / project.name
-        if not any(wheels.glob("*.whl")):
-            print(f"building the wheel of {project.relative_to(EXAMPLES.parent)} ...", flush=True)
-            command = [sys.executable, "-m", "mlaot", "wheel", project, "--out", wheels]
-            subprocess.run(command, check=True)
+        if any(wheels.glob("*.whl")):
+            continue  # its files may be in use
+        print(f"building the wheel of {project.relative_to(EXAMPLES.parent)} ...", flush=True)
+        subprocess.run([sys.executable, "-m", "mlaot", "wheel", project, "--out", wheels], check=True)
         (wheel,) = wheels.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
