@@ -14,7 +14,6 @@ import importlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +25,6 @@ from fastapi import Body, FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import Field
 
-from examples.scale import serving_load, wheels
 from examples.scale.serving import PIXELS, Serving
 
 BATCH = 64  # rows of a call at most
@@ -131,11 +129,15 @@ def counting(inner: Asgi, accepted: Counter, answered: Counter) -> Asgi:
 
 def total(counter: Counter) -> float:
     """Return what a counter counted, under all labels."""
-    return sum(sample.value for metric in counter.collect() for sample in metric.samples if "_total" in sample.name)
+    return float(
+        sum(sample.value for metric in counter.collect() for sample in metric.samples if "_total" in sample.name)
+    )
 
 
 def main(arguments: list[str]) -> None:
     """Serve on this machine, or ask a server by many clients."""
+    from examples.scale import serving_load, wheels  # a server needs neither
+
     parser = argparse.ArgumentParser(prog="python -m examples.scale serve", description="Serve a model over HTTP.")
     parser.add_argument("--port", type=int, default=8000, help="(default: %(default)s)")
     parser.add_argument("--load", action="store_true", help="start a server, ask it by many clients, and end it")
@@ -143,7 +145,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--clients", type=int, default=64, help="with --load (default: %(default)s)")
     parser.add_argument("--changes", type=int, default=100, help="of weights, with --load (default: %(default)s)")
     options = parser.parse_args(arguments)
-    sys.path.insert(0, str(wheels.site(wheels.NET)))
+    wheels.use(wheels.NET)
     if options.load:
         serving_load.measure(options.requests, options.clients, options.changes)
     else:

@@ -32,3 +32,8 @@ def environ(*projects: Path) -> dict[str, str]:
     """Return the environment of a process that imports the wheels of these projects, and the examples."""
     path = [str(site(*projects)), str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def use(*projects: Path) -> None:
+    """Make the wheels of these projects importable in this process."""
+    sys.path.insert(0, str(site(*projects)))

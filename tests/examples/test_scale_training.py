@@ -144,7 +144,7 @@ for losses in ([1.0], [1.0, 2.0]):
 def test_a_kill_leaves_a_whole_checkpoint(net: ModuleType, tmp_path: Path, call: int, whole: int) -> None:
     """The one before, or the new one; what was begun does not disturb the next."""
     folder, model = tmp_path / "out", net.Model()
-    command = [sys.executable, "-c", KILLED, net.__file__, folder, str(call)]
+    command = [sys.executable, "-c", KILLED, str(net.__file__), folder, str(call)]
     done = subprocess.run(command, cwd=projects.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert load_checkpoint(folder, model) == [1.0, 2.0][:whole]
