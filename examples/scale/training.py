@@ -55,7 +55,7 @@ def mpi() -> Group:
     return Group(comm.rank, comm.size, gather, add_up, comm.bcast)
 
 
-def gloo(seconds: float = 30) -> Group:
+def gloo(seconds: float = 25) -> Group:
     """The processes that ``torchrun`` started; a call raises when another process died, or does not answer in time."""
     import torch
     import torch.distributed as dist
@@ -198,6 +198,10 @@ def train(
     Rank 0 alone reads and writes checkpoints, one in ``every`` steps and one at the end. The others get the start from
     it, so they need no common folder. ``after`` is called with the number of steps that are done.
     """
+    if ordered and getattr(model, "buffers", None):
+        raise ValueError(
+            f"ordered: buffers depend on the number of processes; this model has {', '.join(model.buffers)}"
+        )
     losses = load_checkpoint(folder, model) if group.rank == 0 else []
     model, losses = group.share((model, losses))
     for step, rows in enumerate(batches(len(data[0]), batch, seed)):
