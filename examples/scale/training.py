@@ -1,0 +1,216 @@
+"""Train one model in several processes: each has a part of every batch, and all make the same update.
+
+A joint batch is cut into pieces of fixed size, whatever the number of processes: piece k belongs to process k % size.
+The gradient of the batch is the mean over its examples, so a piece counts by its number of examples.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+KEPT = 2  # checkpoints
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that train together, and what their engine does for them."""
+
+    rank: int
+    size: int
+    gather: Callable[[Array], Array]  # the arrays of all processes, along a new first axis, in order of rank
+    add_up: Callable[[Array], None]  # replaces an array by the sum over all processes, in an order of the engine's
+    share: Callable[[Any], Any]  # the object of rank 0
+
+
+def alone() -> Group:
+    """One process, without an engine."""
+    return Group(0, 1, lambda array: array[None], lambda array: None, lambda made: made)
+
+
+def mpi() -> Group:
+    """The processes that ``mpiexec`` started; when one dies, it ends the others."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+
+    def gather(array: Array) -> Array:
+        everything = np.empty((comm.size, *array.shape), array.dtype)
+        comm.Allgather(array, everything)
+        return everything
+
+    def add_up(array: Array) -> None:
+        comm.Allreduce(MPI.IN_PLACE, array)
+
+    return Group(comm.rank, comm.size, gather, add_up, comm.bcast)
+
+
+def gloo(seconds: float = 25) -> Group:
+    """The processes that ``torchrun`` started; a call raises when another process died, or does not answer in time."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    atexit.register(dist.destroy_process_group)  # its threads must not outlive the interpreter
+
+    def gather(array: Array) -> Array:
+        everything = np.empty((dist.get_world_size(), *array.shape), array.dtype)
+        dist.all_gather([*torch.from_numpy(everything)], torch.from_numpy(array))
+        return everything
+
+    def share(made: Any) -> Any:
+        box = [made]
+        dist.broadcast_object_list(box)
+        return box[0]
+
+    return Group(
+        dist.get_rank(), dist.get_world_size(), gather, lambda array: dist.all_reduce(torch.from_numpy(array)), share
+    )
+
+
+ENGINES: dict[str, Callable[[], Group]] = {"alone": alone, "gloo": gloo, "mpi": mpi}
+
+
+def orders(examples: int, seed: int) -> Iterator[list[int]]:
+    """Yield the order of the examples in each epoch, which is that of ``fit``: it depends on the seed alone."""
+    order, state = list(range(examples)), seed
+    while True:
+        for i in range(examples):
+            state = (state + 0x9E3779B97F4A7C15) % 2**64
+            z = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+            z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+            k = i + ((z ^ z >> 31) * (examples - i) >> 64)
+            order[i], order[k] = order[k], order[i]
+        yield list(order)
+
+
+def batches(examples: int, batch: int, seed: int) -> Iterator[list[int]]:
+    """Yield the examples of one step after the other; the last batch of an epoch may be smaller."""
+    for order in orders(examples, seed):
+        for start in range(0, examples, batch):
+            yield order[start : start + batch]
+
+
+def take_step(model: Any, group: Group, data: tuple[Array, ...], rows: list[int], piece: int, ordered: bool) -> float:
+    """Do one update with the gradient of the joint batch ``rows``, and return the loss from before it.
+
+    ``ordered``: all gradients of pieces go to every process, which adds them in order of the pieces. The bits of the
+    result are then those of one process. Otherwise each process adds up its own, and the engine adds up the sums.
+    """
+    pieces = [rows[start : start + piece] for start in range(0, len(rows), piece)]
+    gradient = np.asarray(model.flat_gradients)
+    total, loss = np.zeros_like(gradient), np.zeros(1)
+    for first in range(0, len(pieces), group.size):
+        own = pieces[first + group.rank] if first + group.rank < len(pieces) else []
+        model.zero_grad()
+        part = np.zeros(1)
+        if own:
+            model.set_input(*(array[own] for array in data))
+            model.forward()
+            model.backward()
+            gradient *= len(own)
+            part[0] = model.loss() * len(own)
+        if ordered:
+            for one in group.gather(gradient):
+                total += one
+            for value in group.gather(part):
+                loss += value
+        else:
+            total += gradient
+            loss += part
+    if not ordered:
+        group.add_up(total)
+        group.add_up(loss)
+    np.divide(total, len(rows), out=gradient)
+    model.update()
+    return float(loss[0]) / len(rows)
+
+
+def save_checkpoint(folder: Path, model: Any, losses: list[float]) -> None:
+    """Write weights, the optimizer's state and the losses of all steps so far, as one folder that is whole or absent.
+
+    Two checkpoints stay: this one, and the one before.
+    """
+    done = folder / f"step-{len(losses):08}"
+    begun = folder / f".{done.name}"
+    shutil.rmtree(begun, ignore_errors=True)  # of a process that was killed here
+    begun.mkdir(parents=True)
+    model.save(begun / "weights.safetensors")
+    (begun / "losses.json").write_text(json.dumps(losses))
+    for path in (*begun.iterdir(), begun):
+        flush(path)
+    begun.rename(done)
+    flush(folder)
+    for old in checkpoints(folder)[:-KEPT]:
+        shutil.rmtree(old)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the whole checkpoints of a folder, the last one at the end."""
+    return sorted(folder.glob("step-*"))
+
+
+def load_checkpoint(folder: Path, model: Any) -> list[float]:
+    """Give the model the state of the last checkpoint, if there is one, and return the losses of the steps so far."""
+    found = checkpoints(folder)
+    if not found:
+        return []
+    model.load(found[-1] / "weights.safetensors")
+    losses: list[float] = json.loads((found[-1] / "losses.json").read_text())
+    return losses
+
+
+def train(
+    model: Any,
+    data: tuple[Array, ...],
+    group: Group,
+    *,
+    steps: int,
+    batch: int,
+    piece: int,
+    ordered: bool,
+    folder: Path,
+    seed: int = 0,
+    every: int = 50,
+    after: Callable[[int], None] = lambda step: None,
+) -> tuple[Any, list[float]]:
+    """Train up to step ``steps`` from the last checkpoint in ``folder``; return the model and the losses of all steps.
+
+    Rank 0 alone reads and writes checkpoints, one in ``every`` steps and one at the end. The others get the start from
+    it, so they need no common folder. ``after`` is called with the number of steps that are done.
+    """
+    if ordered and getattr(model, "buffers", None):
+        raise ValueError(
+            f"ordered: buffers depend on the number of processes; this model has {', '.join(model.buffers)}"
+        )
+    losses = load_checkpoint(folder, model) if group.rank == 0 else []
+    model, losses = group.share((model, losses))
+    for step, rows in enumerate(batches(len(data[0]), batch, seed)):
+        if step == steps:
+            break
+        if step < len(losses):
+            continue
+        losses.append(take_step(model, group, data, rows, piece, ordered))
+        if group.rank == 0 and (len(losses) % every == 0 or len(losses) == steps):
+            save_checkpoint(folder, model, losses)
+        after(len(losses))
+    return model, losses
