@@ -204,7 +204,7 @@ def is_static(size: Any) -> bool:
 def static(size: Any, name: str) -> int:
     """Return a dim that must be a number."""
     if not is_static(size):
-        raise MlaotError(f"{name} depends on the size of an axis that has no fixed size ({size}); give it a number")
+        raise MlaotError(f"{name} depends on {size}, the size of an open axis; give it a number")
     return int(size)
 
 

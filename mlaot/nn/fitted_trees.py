@@ -170,7 +170,7 @@ def _histogram_boosting(estimator: Any, output: str) -> FittedTrees:
         for k, predictor in enumerate(stage):
             nodes = predictor.nodes
             if nodes["is_categorical"].any():
-                raise MlaotError("from_sklearn: splits by sets of categories are not known here; encode them one-hot")
+                raise MlaotError("from_sklearn: splits by sets of categories are not supported; encode them one-hot")
             inner = nodes["is_leaf"] == 0
             left, right = (np.where(inner, nodes[side].astype(np.int64), -1) for side in ("left", "right"))
             nan_left = nodes["missing_go_to_left"].astype(bool)
@@ -192,7 +192,7 @@ def _finish(estimator: Any, output: str, ties: bool) -> Finish:
         return identity
     link = type(estimator._loss.link).__name__
     if link not in LINKS:
-        raise MlaotError(f"from_sklearn: the link {link} of a loss is not known here")
+        raise MlaotError(f"from_sklearn: the link {link} of a loss is not supported")
     inverse = LINKS[link]
     if not hasattr(estimator, "classes_"):
         return inverse

@@ -281,7 +281,7 @@ MISTAKES = {
     ),
     "entry called save": (
         entry("def save(x: mlaot.f32[8]):\n    return x\n"),
-        "model.py:5: wrong.nn: an entry cannot be called 'save': every module has that already",
+        "model.py:5: wrong.nn: an entry cannot be called 'save': every module has that attribute",
     ),
     "entry that does nothing": (
         entry("def reset():\n    pass\n"),

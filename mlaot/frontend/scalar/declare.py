@@ -145,7 +145,7 @@ def _check(model: _Model) -> None:
         what = f"outputs[{name!r}]" if isinstance(model.outputs, Mapping) else "outputs"
         identifier(name, "an output")
         if name == "loss":
-            raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
+            raise MlaotError("an output cannot be called 'loss'; to train, pass the loss to declare as loss=")
         if output is None:
             raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
         expected = "a Value" if isinstance(output, list | tuple) else "a Value, a list or a dict of Values"
@@ -206,8 +206,8 @@ def declare_module(net: Any) -> Declaration:
         width = len(net.layers[0].neurons[0].w)
     except (AttributeError, IndexError, TypeError, KeyError):
         raise MlaotError(
-            f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
-            "mlaot.micrograd.declare, or a micrograd MLP"
+            f"expected a model, got {type(net).__name__}; a model is a function marked by mlaot.model, a declaration"
+            " by mlaot.micrograd.declare, or a micrograd MLP"
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
@@ -273,15 +273,13 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
         if not is_value(leaf):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
         if leaf._prev:
-            raise MlaotError(
-                f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
-            )
+            raise MlaotError(f"input {name!r}: expected leaf Values, got the result of '{leaf._op}'")
     source = sparse(source) if is_sparse else source
     if source.type.rank > 1:
         source = st.reshape(source, shape=(len(leaves),))
     for i, leaf in enumerate(leaves):
         if id(leaf) in nodes:
-            raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
+            raise MlaotError(f"input {name!r}: element {i} is also in another input or a parameter")
         nodes[id(leaf)] = source if source.type.shape == () else graph.add(st.item, (source,), {"index": i})
     return leaves
 

@@ -379,7 +379,7 @@ def _check_outputs(graph: Graph) -> None:
     if not graph.outputs:
         raise MlaotError("the model has no output")
     if "loss" in graph.outputs:
-        raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
+        raise MlaotError("an output cannot be called 'loss'; to train, pass a function to the decorator as loss=")
 
 
 def _named_dims(graph: Graph) -> bool:

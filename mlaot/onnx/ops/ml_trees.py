@@ -114,7 +114,7 @@ def _leaves(use: Use, what: str, places: dict[Key, int], targets: int, aggregate
     _check_targets(f"{what}_ids", target, targets)
     at = np.array([places.get(key, -1) for key in _keys(tree, node)], np.int64)
     if len(at) and at.min() < 0:
-        raise MlaotError(f"{what}_nodeids name a node that is none of the tree's")
+        raise MlaotError(f"{what}_nodeids name a node that the tree does not have")
     _, combine, neutral = AGGREGATES[aggregate]
     leaves = np.full((len(places), targets), neutral, np.float64)
     combine.at(leaves, (at, target), weights)

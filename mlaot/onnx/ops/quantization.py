@@ -119,7 +119,7 @@ def _along(use: Use, value: Any, shape: Any) -> Any:
     if value.ndim == 1 and not block:
         return along(value, axis, len(shape))
     if block <= 0 or value.ndim != len(shape):
-        raise MlaotError(f"a scale of {list(value.shape)} does not go with an array of {list(shape)}")
+        raise MlaotError(f"a scale of shape {list(value.shape)} does not fit an array of shape {list(shape)}")
     if not isinstance(shape[axis], int):
         raise Unsupported(f"blocks along the open dimension {shape[axis]}; pin it in [..dims]")
     if -(-shape[axis] // block) != value.shape[axis]:

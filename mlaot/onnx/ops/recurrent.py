@@ -39,7 +39,7 @@ def _activations(use: Use, default: list[str], directions: int) -> list[list[Fun
     for name in use.attribute("activations") or default * directions:
         function = ACTIVATIONS.get(name.lower())
         if function is None:
-            raise MlaotError(f"there is no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+            raise MlaotError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
         options = {key: numbers[key].pop(0) for key in parameters(function)[1] if numbers[key]}
         functions.append(partial(function, **options))
     count = len(default)

@@ -137,7 +137,7 @@ def quantize(module: Module) -> None:
             graph.forward(node, loop.rebuild())
         count += _quantize_products(module, _in_entry(module, graph, is_fixed))
     if module.options.quantize and not count + len(module.quantized):
-        what, instead = f"adds {BYTES_EXTENT} products or more", ""
+        what, instead = f"sums {BYTES_EXTENT} or more terms", ""
         if module.unquantized:
             what, instead = "is faster with bytes", ", or choose 'int8-all'"
         raise MlaotError(
