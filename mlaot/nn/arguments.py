@@ -192,7 +192,7 @@ def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
         raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
     if any(each < least for each in values):
-        raise MlaotError(f"{name}: expected {least} at least, got {shown(value)}")
+        raise MlaotError(f"{name}: expected at least {least}, got {shown(value)}")
     return tuple(map(int, values)) * (n // len(values))
 
 

@@ -78,7 +78,7 @@ def from_sklearn(estimator: Any, output: str) -> FittedTrees:
     trees = [estimator] if hasattr(estimator, "tree_") else list(fitted) if fitted is not None else []
     is_weighted = hasattr(estimator, "estimator_weights_") or hasattr(estimator, "estimators_features_")
     if is_weighted or not trees or not all(hasattr(tree, "tree_") for tree in trees):
-        raise MlaotError(f"from_sklearn: {name} is not a fitted ensemble of decision trees that is known here")
+        raise MlaotError(f"from_sklearn: {name} is not a fitted ensemble of decision trees that mlaot supports")
     return _forest(estimator, trees, output)
 
 

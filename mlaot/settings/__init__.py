@@ -38,7 +38,7 @@ MARKDOWN = r"^.+\.(md|markdown)$"
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
 KINDS = ("model", "llm", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
-# What turns a model of each kind into ONNX and reads it, besides what `requires` has.
+# The packages that turn a model of each kind into ONNX and read it, besides those of `requires`.
 READERS = {
     "model": (),
     "llm": (),

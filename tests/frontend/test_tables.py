@@ -150,14 +150,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a start": (lambda: Table([1, 2])[1:N], r"expected \[:length\], without a start or a step"),
     "too long": (lambda: Table([1, 2, 3, 4])[:N], r"expected at most 3 elements for this Length, got 4"),
     "bound": (lambda: Length(2.5), "Length: bound: expected a positive whole number, got 2.5"),  # type: ignore[arg-type]
-    "a branch": (lambda: 1 if X > 0 else 2, r"a branch taken: .* use where\(condition, a, b\)"),
+    "a branch": (lambda: 1 if X > 0 else 2, r"decides a branch, but .* use where\(condition, a, b\)"),
     "mixed inputs": (
         lambda: declare(X, inputs={"x": [X, I]}).trace(),
         "input 'x': expected Values, or an Index for each",
     ),
     "classes of two": (
         lambda: declare(X, inputs={"x": [Index(2), I]}).trace(),
-        "expected indices of one number of classes",
+        "expected indices with equally many classes",
     ),
     "twice": (lambda: declare(X, inputs={"x": [I, I]}).trace(), "input 'x': element 3 is also in another input"),
 }

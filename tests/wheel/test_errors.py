@@ -223,7 +223,7 @@ MODELS = {
     ),
     "max of Values": (
         SCALARS + "net = max(x)\n",
-        "model.py:4: a Value is compared, and a branch taken: its number is not known when a graph is built; use "
+        "model.py:4: a comparison of Values decides a branch, but its result is not known when a graph is built; use "
         "where(condition, a, b), for the larger of two Max(a, b), for max(x, 0) x.relu()",
     ),
     "exp of math": (

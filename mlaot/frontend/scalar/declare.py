@@ -147,15 +147,13 @@ def _check(model: _Model) -> None:
         if name == "loss":
             raise MlaotError("an output cannot be called 'loss'; to train, pass the loss to declare as loss=")
         if output is None:
-            raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
+            raise MlaotError(f"{what} is None; is a `return` missing in the function that makes it?")
         expected = "a Value" if isinstance(output, list | tuple) else "a Value, a list or a dict of Values"
         _shape(what, output, partial(_check_value, expected=expected))
     if model.loss is not None:
         _check_value("loss", model.loss)
         if "lr" in model.inputs:
-            raise MlaotError(
-                "no input of a model that trains can be called 'lr': train_step has the learning rate there"
-            )
+            raise MlaotError("an input of a model that trains cannot be called 'lr', train_step's learning rate")
     if model.dtype not in ("float32", "float64"):
         raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
     if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
@@ -319,7 +317,7 @@ def _indices(name: str, leaves: Sequence[Any]) -> list[Index]:
     if indices and len(indices) < len(leaves):
         raise MlaotError(f"input {name!r}: expected Values, or an Index for each place, got both")
     if len({index.classes for index in indices}) > 1:
-        raise MlaotError(f"input {name!r}: expected indices of one number of classes; make an input of each")
+        raise MlaotError(f"input {name!r}: expected indices with equally many classes; make an input of each")
     return indices
 
 

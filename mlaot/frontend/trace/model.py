@@ -273,7 +273,7 @@ def _finish(trace: Trace) -> None:
 
 def _loss_node(graph: Graph, value: Any) -> Node:
     if "lr" in graph.inputs:
-        raise MlaotError("no input of a model that trains can be called 'lr': train_step has the learning rate there")
+        raise MlaotError("an input of a model that trains cannot be called 'lr', train_step's learning rate")
     node = _output("loss", value)
     if node.type.dtype.kind != "f":
         raise MlaotError(f"the loss must be a floating-point number, got {node.type}")

@@ -70,7 +70,8 @@ TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 EXACT = 2**24  # up to which float32 holds every integer
 
-# Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
+# Bytes whose last axis is the axis of words, the byte that represents 0, the step between bytes, and a factor of
+# results.
 Bytes = tuple[Node, int | Node, float, Node | None]
 Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in its result
 
