@@ -123,12 +123,12 @@ def _choose(traced: Traced, able: Mapping[str, _Target], patterns: Sequence[str]
     fitting = {pattern: {n for n in traced.parameters if fnmatchcase(n, pattern)} for pattern in patterns}
     for pattern, names in fitting.items():
         if not names:
-            hint = did_you_mean(pattern, traced.parameters) or f"; there are {', '.join(able) or 'none'}"
+            hint = did_you_mean(pattern, traced.parameters) or f"; suitable weights: {', '.join(able) or 'none'}"
             raise MlaotError(f"lora: targets: no weight is called {pattern!r}{hint}")
         if names.isdisjoint(able):
             raise MlaotError(
                 f"lora: targets: {min(names)!r} cannot have adapters: expected a matrix that is read by products, or as"
-                f" a table of rows, outside of loops; there are {', '.join(able) or 'none'}"
+                f" a table of rows, outside of loops; suitable weights: {', '.join(able) or 'none'}"
             )
     chosen = {name: target for name, target in able.items() if any(name in names for names in fitting.values())}
     if not chosen:

@@ -341,7 +341,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"rank": 1, "targets": ["*.weight", "first.wieght"]}, "'first.wieght'; did you mean 'first.weight'?"),
     "pattern": (
         {"rank": 1, "targets": ["q*"]},
-        "no weight is called 'q*'; there are first.weight, last.weight, inner.weight",
+        "no weight is called 'q*'; suitable weights: first.weight, last.weight, inner.weight",
     ),
     "vector": (
         {"rank": 1, "targets": ["first.bias"]},
@@ -373,7 +373,7 @@ def test_models_that_cannot_be_adapted_are_refused() -> None:
     with pytest.raises(MlaotError, match=r"the model has an array called 'w.lora_A.weight' already"):
         mlaot.lora(taken, rank=1).trace()
     looped = declared(lambda x, w: mlaot.fori_loop(0, 3, lambda i, y: np.tanh(y @ w), x[:, :5]), w=TABLE[:5])
-    with pytest.raises(MlaotError, match=r"'w' cannot have adapters: .* outside of loops; there are none"):
+    with pytest.raises(MlaotError, match=r"'w' cannot have adapters: .* outside of loops; suitable weights: none"):
         mlaot.lora(looped, rank=1, targets=["w"]).trace()
     both = declared(lambda x, w, v: x @ (v @ w), w=TABLE[:5], v=V)
     with pytest.raises(MlaotError, match="no weight of the model is a matrix that is a factor of products"):

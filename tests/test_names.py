@@ -80,7 +80,7 @@ REFUSED: list[tuple[Callable[..., Any], Any, str]] = [
     (lambda x: np.multiply.reduceat(x, [0, 1]), X, "use mlaot.scatter with a mode"),
     (lambda x: np.hypot.accumulate(x), X, "use mlaot.scan"),
     (lambda x: scipy.special.betaln(x, x), X, "use gammaln"),
-    (lambda x: mlaot.histogram(x, "auto"), X, "how many they are depends on the data"),
+    (lambda x: mlaot.histogram(x, "auto"), X, "the number of bins depends on the data"),
 ]
 
 

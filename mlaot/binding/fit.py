@@ -67,7 +67,9 @@ def make_fit(module: ExtensionModule) -> Fit | None:
     (step,) = steps
     for port in step.inputs:
         if port.name in OPTIONS:
-            raise MlaotError(f"{module.name}: an input that trains cannot be called {port.name!r}: fit has that")
+            raise MlaotError(
+                f"{module.name}: an input that trains cannot be called {port.name!r}: fit has such an argument"
+            )
     examples = "examples"
     while examples in module.dims:
         examples += "_"

@@ -191,14 +191,16 @@ def check_entry(module: ExtensionModule, entry: Entry) -> None:
     """Check the name and the ports of an entry."""
     name = entry.name
     if name in RESERVED:
-        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: every module has that already")
+        raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: every module has that attribute")
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("__"):
         raise MlaotError(f"{module.name}: an entry cannot be called {name!r}: expected an identifier of ASCII letters")
     for port in entry.inputs:
         if port.name == "out":
-            raise MlaotError(f"{module.name}: an input of {name} cannot be called 'out': results go there")
+            raise MlaotError(f"{module.name}: an input of {name} cannot be called 'out': methods have such an argument")
         if port.name in ("self", "module"):
-            raise MlaotError(f"{module.name}: an input of {name} cannot be called {port.name!r}: methods have that")
+            raise MlaotError(
+                f"{module.name}: an input of {name} cannot be called {port.name!r}: methods have such an argument"
+            )
         assert port.default is None or port.shape == (), f"bug in mlaot: {port.name} has a default but is no scalar"
     for port in (*entry.inputs, *entry.outputs):
         assert port.dtype != "bf16", f"bug in mlaot: {name}: {port.name} is bfloat16, which no buffer can be"

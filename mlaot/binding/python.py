@@ -172,7 +172,7 @@ def check_names(module: ExtensionModule, text: str, public: Iterable[str]) -> No
     for name in public:
         if name in defined:
             raise MlaotError(
-                f"{module.name}: an entry cannot be called {name!r}: the module in Python has that already"
+                f"{module.name}: an entry cannot be called {name!r}: the module in Python has that attribute"
             )
 
 

@@ -58,7 +58,7 @@ def check_replay(
     if budget.error is None and budget.latency_us is None:
         return
     if shares is None:
-        print(f"mlaot: error and latency of {model.module} are not held against its budget: it does not run here")
+        print(f"mlaot: error and latency of {model.module} are not checked against its budget: it does not run here")
         return
     if budget.error is not None:
         check_error(model, metadata, module, shares)
@@ -72,7 +72,7 @@ def check_error(
     """Check the largest error of each output on each instruction set."""
     if not metadata["golden"]:
         raise MlaotError(
-            f"{model.module} has no golden vectors to hold against {limit_of(model, 'error')}; delete that key"
+            f"{model.module} has no golden vectors, which {limit_of(model, 'error')} is checked by; delete that key"
         )
     for isa in isas:
         for row in ask(module, "golden", isa=isa, calls=metadata["golden"])["rows"]:

@@ -290,7 +290,7 @@ def split_options(config_settings: ConfigSettings) -> tuple[str, Platform | None
     tags = {"mlaot.abi": "", "mlaot.platform": ""}
     for key in config_settings.keys() - backend_options.keys():
         if key not in tags:
-            raise MlaotError(f"unknown option -C {key}; there are {' and '.join(tags)}")
+            raise MlaotError(f"unknown option -C {key}; expected {' or '.join(tags)}")
         tag = config_settings[key]
         if not isinstance(tag, str) or "," in tag:
             kind = key.partition(".")[2]
@@ -356,10 +356,10 @@ def prepare(build: Build) -> dict[str, Path]:
     toolchain = None if python else find_toolchain(build.platform)
     compiler = None if toolchain is None else describe_compiler(toolchain, build.settings)
     if is_frozen(Path()) and python:
-        raise MlaotError(f"the sdist brought C in {FROZEN}, and no Python; delete that folder to trace the model again")
+        raise MlaotError(f"the sdist has C in {FROZEN}, but no Python; delete that folder to trace the model again")
     if is_frozen(Path()):
         verify_checksums(FROZEN)
-        print(f"mlaot: compiling the C that the sdist brought in {FROZEN}; delete that folder to trace the model again")
+        print(f"mlaot: compiling the C in {FROZEN} of the sdist; delete that folder to trace the model again")
     elif build.wait_for_trace:
         check_project(build.options)
         build.wait_for_trace()
@@ -462,13 +462,13 @@ def start_tracing(project: Path, settings: Settings, *, python: bool = False) ->
         status = child.wait()  # the child reports its progress itself
         if status < 0:
             raise MlaotError(
-                f"tracing was killed by signal {-status}" + (", perhaps for want of memory" * (status == -9))
+                f"tracing was killed by signal {-status}" + (", perhaps because memory ran out" * (status == -9))
             )
         if status == 1:
             sys.stdout.flush()
             raise SystemExit(status)  # the child has printed why in its last line
         if status or not unfinished.is_dir():
-            raise MlaotError(f"tracing ended with status {status} and no word; the model must not call os._exit")
+            raise MlaotError(f"tracing ended with status {status} and no message; the model must not call os._exit")
         with writing(GENERATED):
             write_checksums(unfinished)
             shutil.rmtree(target, ignore_errors=True)

@@ -48,13 +48,13 @@ def replay_file(name: str, library: Path, origin: str) -> dict[str, float]:
         error = process.stderr.strip().splitlines()[-1:] or [f"killed by signal {-process.returncode}"]
         what = f"{name}, {origin}, does not give the model's answers: {error[0]}"
         raise MlaotError(
-            f"{what}; `mlaot bisect` shows where that begins; if the model amplifies rounding, give a `sample` of"
-            " inputs that it is made for, or that reason to the key `unchecked`"
+            f"{what}; `mlaot bisect` shows where that begins; if the model amplifies rounding, give typical inputs"
+            " with the key `sample`, or set the key `unchecked` to that reason"
         )
     shares: dict[str, float] = json.loads(process.stdout)
     if shares:
         text = ", ".join(f"{isa} {100 * share:.1f} %" for isa, share in shares.items())
-        print(f"mlaot: {name} gives the model's answers; share of the largest error allowed: {text}")
+        print(f"mlaot: {name} gives the model's answers; largest error, as a share of its bound: {text}")
     else:
         print(f"mlaot: {name} was not replayed: it has no golden vectors")
     return shares

@@ -140,7 +140,7 @@ def try_compiler(command: list[str], environ: Mapping[str, str]) -> None:
             if not Path(folder, "trial.so").is_file():
                 raise MlaotError("it made no library of a few lines of C, and gave no error; mlaot needs gcc or clang")
             if "#define " not in run([*command, *user, *MACROS], environ, TIMEOUT):
-                raise MlaotError(f"it tells nothing of itself by {shlex.join(MACROS)}; mlaot needs gcc or clang")
+                raise MlaotError(f"it does not list its macros with {shlex.join(MACROS)}; mlaot needs gcc or clang")
         except MlaotError as error:
             flags = "".join(f" with {name}={environ[name]!r}" for name in ("CFLAGS", "LDFLAGS") if environ.get(name))
             text = str(error).replace(f"{folder}/", "")
@@ -372,7 +372,7 @@ def run(arguments: list[str], environ: Mapping[str, str], timeout: float | None 
     except OSError as error:
         raise MlaotError(f"{arguments[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise MlaotError(f"it has not come to an end after {timeout} s") from None
+        raise MlaotError(f"it did not end within {timeout} s") from None
     if result.returncode:
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         sys.stderr.write(f"{shlex.join(arguments)}\n{result.stderr if len(lines) > 1 else ''}")

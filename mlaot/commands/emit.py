@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
     def find() -> tuple[Settings, ModelSettings | None]:
         if options.module and bare:
-            raise MlaotError(f"with --module, --model says what it is made from: --model {options.project}")
+            raise MlaotError(f"--module needs --model, which names the module's source: --model {options.project}")
         if options.module:
             return load_module(
                 project,
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             )
         module_options = (options.model, options.source_dir, options.deterministic, options.c_library, options.others)
         if any(module_options) or options.list:
-            raise MlaotError("--list and what says how a module is made need --module, such as --module digits.nn")
+            raise MlaotError("--list and the options that describe a module need --module, such as --module digits.nn")
         return find_target(options.project)[1], None
 
     def write_depfile(read: Sequence[Path]) -> None:

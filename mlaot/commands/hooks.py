@@ -63,7 +63,7 @@ def call_hook(
             status, complained, printed = run_hook(command, project, environ, note, write_states(state))
         if status and not complained:
             raise MlaotError(
-                f"{backend} ended with status {status}{'; its output is above' if printed else ' and no word'}"
+                f"{backend} ended with status {status}{'; its output is above' if printed else ' and no message'}"
             )
         if status:
             raise SystemExit(1)

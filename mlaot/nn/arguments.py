@@ -192,7 +192,7 @@ def tuple_of(value: Any, n: int, name: str, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(values, list | tuple) or len(values) not in (1, n) or not all(map(is_static, values)):
         raise MlaotError(f"{name}: expected a number or {n} of them, got {shown(value)}")
     if any(each < least for each in values):
-        raise MlaotError(f"{name}: expected {least} at least, got {shown(value)}")
+        raise MlaotError(f"{name}: expected at least {least}, got {shown(value)}")
     return tuple(map(int, values)) * (n // len(values))
 
 
@@ -204,7 +204,7 @@ def is_static(size: Any) -> bool:
 def static(size: Any, name: str) -> int:
     """Return a dim that must be a number."""
     if not is_static(size):
-        raise MlaotError(f"{name} depends on the size of an axis that has no fixed size ({size}); give it a number")
+        raise MlaotError(f"{name} depends on {size}, the size of an open axis; give it a number")
     return int(size)
 
 

@@ -50,7 +50,7 @@ def from_lightgbm(estimator: Any, output: str) -> FittedTrees:
 def _lightgbm_node(node: dict[str, Any]) -> Node:
     if "leaf_value" in node:
         if "leaf_coeff" in node:
-            raise MlaotError("from_sklearn: trees with linear models in their leaves are not known here")
+            raise MlaotError("from_sklearn: trees with linear models in their leaves are not supported")
         return float(node["leaf_value"])
     feature, kind = int(node["split_feature"]), node["missing_type"]
     left, right = (_lightgbm_node(node[f"{side}_child"]) for side in ("left", "right"))
@@ -98,7 +98,7 @@ def from_xgboost(estimator: Any, output: str) -> FittedTrees:
 
 def _xgboost_node(tree: dict[str, Any]) -> Node:
     if int(tree["tree_param"].get("size_leaf_vector", 0)) > 1:
-        raise MlaotError("from_sklearn: XGBoost's trees of several targets are not known here; fit one output a tree")
+        raise MlaotError("from_sklearn: XGBoost's trees of several targets are not supported; fit one tree per output")
     starts, sizes = tree["categories_segments"], tree["categories_sizes"]
     sets = {
         node: tree["categories"][start : start + size]

@@ -78,7 +78,7 @@ def from_sklearn(estimator: Any, output: str) -> FittedTrees:
     trees = [estimator] if hasattr(estimator, "tree_") else list(fitted) if fitted is not None else []
     is_weighted = hasattr(estimator, "estimator_weights_") or hasattr(estimator, "estimators_features_")
     if is_weighted or not trees or not all(hasattr(tree, "tree_") for tree in trees):
-        raise MlaotError(f"from_sklearn: {name} is not a fitted ensemble of decision trees that is known here")
+        raise MlaotError(f"from_sklearn: {name} is not a fitted ensemble of decision trees that mlaot supports")
     return _forest(estimator, trees, output)
 
 
@@ -170,7 +170,7 @@ def _histogram_boosting(estimator: Any, output: str) -> FittedTrees:
         for k, predictor in enumerate(stage):
             nodes = predictor.nodes
             if nodes["is_categorical"].any():
-                raise MlaotError("from_sklearn: splits by sets of categories are not known here; encode them one-hot")
+                raise MlaotError("from_sklearn: splits by sets of categories are not supported; encode them one-hot")
             inner = nodes["is_leaf"] == 0
             left, right = (np.where(inner, nodes[side].astype(np.int64), -1) for side in ("left", "right"))
             nan_left = nodes["missing_go_to_left"].astype(bool)
@@ -192,7 +192,7 @@ def _finish(estimator: Any, output: str, ties: bool) -> Finish:
         return identity
     link = type(estimator._loss.link).__name__
     if link not in LINKS:
-        raise MlaotError(f"from_sklearn: the link {link} of a loss is not known here")
+        raise MlaotError(f"from_sklearn: the link {link} of a loss is not supported")
     inverse = LINKS[link]
     if not hasattr(estimator, "classes_"):
         return inverse

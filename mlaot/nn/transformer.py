@@ -241,7 +241,7 @@ class Transformer(Layer):
     ) -> Array:
         if src.shape[-1] != tgt.shape[-1]:
             raise MlaotError(
-                f"Transformer: expected source and target of as many features, got {list(src.shape)}, {list(tgt.shape)}"
+                f"Transformer: expected source and target of equal width, got {list(src.shape)}, {list(tgt.shape)}"
             )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)

@@ -77,7 +77,7 @@ def choose(use: Use, what: str, choices: Iterable[tuple[Any, Callable[[], Any]]]
         finally:
             use.importer.branches.pop()
         if len(results) > MOST:
-            raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+            raise Computed(f"{what} is computed when the model runs, and can take too many values; make it constant")
     if not results:
         raise Computed(f"{what} is computed when the model runs, and nothing makes the declared shape")
     use.require(reduce(np.logical_or, conditions), f"{what} must be what the file's shapes need")

@@ -240,7 +240,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
     The smallest power, 2 to the -127, is half of the smallest normal float32.
     """
     if round_mode not in ("up", "down", "nearest"):
-        raise MlaotError(f"there is no round_mode {round_mode!r}; there are up, down and nearest")
+        raise MlaotError(f"unknown round_mode {round_mode!r}; expected 'up', 'down' or 'nearest'")
     size = bitcast(x, u32) & 0x7FFFFFFF
     is_tiny = size < 0x800000
     more = {"up": 0x7FFFFF, "nearest": 0x400000, "down": 0}[round_mode]

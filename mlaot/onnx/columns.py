@@ -50,7 +50,7 @@ def make(use: Use, step: TextStep, *operands: Any, wide: bool = False) -> Any:
     if found is not None:
         return found
     if wide or (step.dtype and step.kind != "text"):
-        raise Unsupported("it takes strings of several inputs, or such that the model computes; let it take one input")
+        raise Unsupported("it takes strings from several inputs, or computed ones; give it the strings of one input")
     return _behind(step, operands)
 
 

@@ -315,7 +315,7 @@ class Importer:
             raise MlaotError(f"the graph {graph.name!r} takes {len(graph.input)} inputs, not {len(arguments)}")
         inputs: Env = {info.name: value for info, value in zip(graph.input, arguments, strict=True)}
         self.declare(info for info in (*graph.output, *graph.value_info) if is_closed(info))
-        # Constants in a path, which may be met often, are no weights; names inside are nobody else's.
+        # Constants inside a subgraph, which may be imported repeatedly, are not weights; names inside it are local.
         with self.inside(f"the graph {graph.name}", imported=[*self.imported]):
             outputs = self.run(graph, ChainMap({**self.inner_initializers(graph), **inputs}, env))
         if any(value is MISSING for value in outputs):

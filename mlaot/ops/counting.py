@@ -32,7 +32,7 @@ def _count_nest(t: Target) -> Any:
 
 def _batch_count(node: Node, args: Sequence[Node], batched: Sequence[bool], dim: Dim) -> Node:
     (length,) = names(node.attrs["dim"])
-    raise MlaotError(f"{length} is counted, which each example of a batch would have of its own")
+    raise MlaotError(f"{length} is counted from the data, and would differ between the examples of a batch")
 
 
 count: Op = Op(

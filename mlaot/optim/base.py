@@ -117,7 +117,7 @@ class Optimizer:
         for patterns in (*[patterns for patterns, _ in self.groups], self.chosen or ()):
             for pattern in patterns:
                 if not any(_fits(pattern, name) for name in parameters):
-                    raise MlaotError(f"optimizer: no parameter is called {pattern!r}; there are {sorted(parameters)}")
+                    raise MlaotError(f"optimizer: no parameter is called {pattern!r}; known are {sorted(parameters)}")
         parameters = {name: parameter for name, parameter in parameters.items() if self.trains(name)}
         state: dict[str, np.ndarray[Any, Any]] = {}
         for name, parameter in parameters.items():

@@ -18,15 +18,15 @@ COMMON_FLAGS = (
     "-fno-fast-math",
     "-std=gnu11",
     "-O2",
-    # Kernels are vectors already. From version 12 on gcc looks for more, and keeps what neighbouring windows share from
-    # one step of a sum to the next instead of loading it again: LeNet takes a sixth longer.
+    # Kernels use vectors already. From version 12 on, gcc looks for more. It then keeps the elements that neighbouring
+    # windows share from one step of a sum to the next, instead of loading them again: LeNet takes a sixth longer.
     "-fno-tree-vectorize",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fvisibility=hidden",
     "-fno-asynchronous-unwind-tables",
-    # gcc 12 counts one pointer through a loop by another's steps, then takes what it points to for nothing at all, and
-    # drops calls of functions that only write there.
+    # gcc 12 computes one pointer in a loop from another's steps, then assumes that it points to no object, and drops
+    # calls of functions that only write there.
     "-fno-delete-null-pointer-checks",
 )
 # Further ones of the file that talks to Python. With -Og it compiles in half of the time, but calls take 15 ns more.

@@ -46,9 +46,9 @@ def compare_references(
     other = [name for name, off in errors.items() if off > allowed]
     if COUNTS in other or (len(other) == len(errors) > 1):
         raise MlaotError(
-            f"{' and '.join(other)} give{'s' * (len(other) == 1)} another answer than the model has here, off by"
-            f" {errors[other[-1]]:.1g} of the largest element: a bug in mlaot, or the model's answer hangs on rounding;"
-            " a `sample` gives it inputs that it is made for, the key `unchecked` leaves the comparison out"
+            f"{' and '.join(other)} give{'s' * (len(other) == 1)} another answer than the compiled model, off by"
+            f" {errors[other[-1]]:.1g} of the largest element: a bug in mlaot, or the model amplifies rounding; give"
+            " typical inputs with the key `sample`, or skip the comparison with the key `unchecked`"
         )
     for name, off in errors.items():
         verdict = "another answer, off by" if name in other else "the same answer to"

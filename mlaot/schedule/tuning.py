@@ -21,7 +21,7 @@ BATCH_SHARE = Fraction(1, 2)
 # Of the second level, for the values between Winograd's three kernels. Measured: 512 to 896 KiB are read at 250 to 257
 # GB/s.
 WINOGRAD_SHARE = Fraction(7, 8)
-# Of one of these, beyond which a panel is prefetched. Not measured.
+# The share of the second level beyond which a panel is prefetched. Not measured.
 PREFETCH_SHARE = Fraction(1, 2)
 
 # --- Contractions: the cost model.
@@ -33,15 +33,16 @@ ALONG_ROWS = 96
 LIGHT_PRODUCTS = 16 * 1024
 # Accumulators of a tile of a light contraction, at most. Not measured.
 LIGHT_ACCUMULATORS = 4
-# How many times its latency a multiply-add into an accumulator waits for the one before it. Measured: with as many
+# The wait between two multiply-adds into one accumulator, as a multiple of their latency. Measured: with as many
 # accumulators as hide the latency, and vectors from the second-level cache, a sum takes 1.2 times as long as with more.
 LATENCY_FACTOR = 1.2
 # Shares of the cycles of loads, and of loads from farther caches, that arithmetic does not hide. The measurements are
 # not kept.
 LOAD_CYCLES = 1.0
 STREAM_CYCLES = 0.25
-# The same of loads where weights lie in groups. Measured on a Zen 4, AVX2, 64 rows by 384 x 1536: tiles of 3 rows and 2
-# vectors take 0.55 ms in int8 and 0.66 in int4, of 7 rows and 1 vector 0.54 and 0.69.
+# The share of load cycles that arithmetic does not hide if weights have a scale for each group. Measured on a Zen 4,
+# AVX2, 64 rows by 384 x 1536: tiles of 3 rows and 2 vectors take 0.55 ms in int8 and 0.66 in int4, of 7 rows and 1
+# vector 0.54 and 0.69.
 GROUP_LOAD_CYCLES = 1.5
 # Overhead in cycles: of a step of a loop; of a tile; of an accumulator that is initialized and stored; of one whose
 # lanes are added up as well. Not measured.
@@ -49,11 +50,11 @@ STEP_CYCLES = 0.7
 TILE_CYCLES = 10
 RESULT_CYCLES = 1.5
 FOLDED_CYCLES = 4
-# More for a result that is stored alone, since its neighbours along the lanes lie elsewhere. Not measured.
+# Additional cycles of a result that is stored alone, since its neighbours along the lanes lie elsewhere. Not measured.
 SCATTER_CYCLES = 2
-# More for a line of the result where each tile stores to other rows than the one before: far caches give lines that
-# come in a jumble late. With 2,000 columns and sums of 30, 1,024 rows take 3 times as long in float64, 1.2 in float32,
-# 256 rows 1.1; sums of 64 take equally long, and from 256 on the loads of weights decide.
+# Additional cycles of a line of the result if each tile stores to other rows than the tile before: far caches deliver
+# lines late if their order is irregular. With 2,000 columns and sums of 30, 1,024 rows take 3 times as long in float64,
+# 1.2 in float32, 256 rows 1.1; sums of 64 take equally long, and from 256 on the loads of weights decide.
 ROW_RESULT_CYCLES = 5
 LONG_ROW_BYTES = 2048  # of the rows for which that is so; those of images are mostly shorter
 # Steps of a part of a sum, at least, whose sums lie in memory between the parts. Measured: parts of 64 steps raise the
@@ -111,13 +112,15 @@ PREFETCH_STEPS = 64
 PREFETCH_LINES = 64
 # Statements of a tile's epilogue beyond which it is written once, in a loop over the accumulators. Not measured.
 EPILOGUE_STATEMENTS = 120
-# The same behind a sum of at least LONG_STEPS steps, which dwarf the stores of the accumulators. Measured: with this
-# limit for all sums, a perceptron of 784-50-10 is trained in 10 % more time, and gcc takes 4 to 8 % less.
+# The limit for an epilogue after a sum of at least LONG_STEPS steps, which dwarf the stores of the accumulators.
+# Measured: with this limit for all sums, a perceptron of 784-50-10 is trained in 10 % more time, and gcc takes 4 to 8 %
+# less.
 LONG_EPILOGUE_STATEMENTS = 40
 LONG_STEPS = 128
-# Rows of a batch at a time, a multiple of the rows of most tiles; a multiple of these where the weights do not stay in
-# the second level, and are read again for each; and how many at most. Measured with AVX2, of the time of 1,000 rows at
-# once: a support vector machine with products of 1,857 columns takes 0.88, 30 neighbours of 2,000 rows 0.78.
+# Rows of a batch that are computed together: a multiple of BATCH_ROWS, which the rows of most tiles divide. If the
+# weights do not stay in the second level, and are read again for each part, it is a multiple of FAR_BATCH_ROWS. The
+# last is the largest number of rows. Measured with AVX2, of the time of 1,000 rows at once: a support vector machine
+# with products of 1,857 columns takes 0.88, 30 neighbours of 2,000 rows 0.78.
 BATCH_ROWS = 48
 FAR_BATCH_ROWS = 240
 MOST_BATCH_ROWS = 64 * 240
@@ -128,24 +131,26 @@ SPARE_REGISTERS = 4
 
 # --- How arrays lie in memory.
 
-# Remainder columns, at most, that are dot products instead of a vector that is mostly empty. Measured: an MLP with 50
-# columns at batch 64 takes 20.05 us with 48 + 2, and 24.4 with 64.
+# The most remainder columns that are computed as dot products instead of a vector that is mostly empty. Measured: an
+# MLP with 50 columns at batch 64 takes 20.05 us with 48 + 2, and 24.4 with 64.
 COLUMNS_APART = 2
 # How many times its size an array may take with rows padded to whole vectors. Not measured.
 PADDING_GROWTH = 1.3
-# How many times their work convolutions may take with channels in blocks of 16. Measured on a Xeon, AVX2, three 3x3
+# The largest growth of a convolution's work that blocks of 16 channels may cause. Measured on a Xeon, AVX2, three 3x3
 # convolutions, maps of 32, 14 and 7: of 40 channels, 1.44 times the work, inference takes 0.65 to 0.73 of the time that
 # it takes along rows, and training 0.81 to 1.02; of 25, 1.64 times, 0.68 to 1.12 and 0.98 to 1.15; of 24, 1.78 times,
 # 0.93 to 1.35 and 1.20 to 1.37.
 BLOCKED_GROWTH = 1.55
 # How many times their size constants may take if each product has them in the layout that it reads best. Not measured.
 CONSTANTS_GROWTH = 1.3
-# Bytes of a table up to which what is computed from its rows is a table as well, where nobody knows how many rows will
-# be read. Measured: the squares of the 32,000 rows of a language model's table took 37 MB of 98, for no time.
+# Bytes of a table up to which values computed from its rows are stored as a table as well, if the number of rows that
+# will be read is unknown. Measured: the squares of the 32,000 rows of a language model's table took 37 MB of 98, for no
+# time.
 COMPUTED_TABLE = 1 << 20
-# Groups that become one of 8 channels at most, where there are strides. Measured, of the time along rows and in wider
-# groups: groups of 2 take 0.56 with AVX2 and 0.47 with AVX-512, of 4 and of 8 0.79 and 1.0 to 1.04. Without strides,
-# groups of 8 take 0.87 and 0.80 where a row has 7 elements and 1.1 and 1.5 where it has 14, and of 4 at least 0.99.
+# The most groups that are joined to one of 8 channels if there are strides. Measured, as a share of the time along rows
+# and in wider groups: groups of 2 take 0.56 with AVX2 and 0.47 with AVX-512, of 4 and of 8 0.79 and 1.0 to 1.04.
+# Without strides, groups of 8 take 0.87 and 0.80 where a row has 7 elements and 1.1 and 1.5 where it has 14, and of 4
+# at least 0.99.
 PART_GROUPS = 4
 # Channels of a group from which on two groups become one without strides as well. Measured, of the time before, on AVX2
 # and AVX-512: with strides 0.67 to 0.96 and 0.45 to 0.57; without, of 40 channels 0.88, of 24 1.3, of 8 1.1 and 1.04.
@@ -185,23 +190,23 @@ UNROLLED_NUMBERS = 16
 GROUP_NODES = 400
 # Cheap nodes that a kernel recomputes for one that it reads, at most. Not measured.
 NODES_AGAIN = 64
-# Steps from an element of a row that a later stage takes again, at most, instead of a load. Not measured beyond one.
+# The most steps from an element of a row that a later stage recomputes instead of a load. Not measured beyond one.
 ROW_NODES_AGAIN = 2
 # Nodes of a scalar that every kernel computes for itself, at most. Not measured.
 FREE_NODES = 48
 # Estimated seconds of gcc at -O2 beyond which a file is compiled with -O1, and its helpers are not inlined.
 KERNELS_SECONDS = 60
-# The same of a file up to which it is compiled as one, and of a part of a longer file. Measured: a training LeNet, 0.7
-# by this estimate, takes 2.4 s for each machine as one, and a change of some kernels a third of it in 8 parts; in 4,
-# all of it takes 6 % less.
+# Estimated seconds up to which a file is compiled whole, and of a part of a longer file. Measured: a training LeNet,
+# 0.7 by this estimate, takes 2.4 s for each machine in one file. In 8 parts, a change of some kernels takes a third of
+# that; in 4 parts, all of it takes 6 % less.
 WHOLE_SECONDS = 0.25
 PART_SECONDS = 0.2
 
 # --- Threads.
 
-# Operations of a kernel below which it is not worth a second thread, as many as a part has (threads.c). Measured, where
-# each thread keeps its share from kernel to kernel: training steps of small networks take 0.92 to 1.04 times as long
-# with two threads as with twice the number, and as long as with half of it. Waking a thread takes 10 to 60 us.
+# Operations below which a kernel is not worth a second thread; a part of a kernel has as many (threads.c). Measured,
+# where each thread keeps its share from kernel to kernel: training steps of small networks take 0.92 to 1.04 times as
+# long with two threads as with twice the number, and as long as with half of it. Waking a thread takes 10 to 60 us.
 SHARED_OPERATIONS = 65536
 # Operations of a round of a loop of unknown length up to which threads share this loop, and none inside it. Measured:
 # training steps of a GPT and of small convolutional networks take 0.78 to 0.92 times as long with two threads.
@@ -320,8 +325,8 @@ QUANTIZED_WORK = 16
 LISTED_SHARE = 1 / 2048
 # The share of nodes that raising scalars to tensors may leave; else it is undone. Not measured.
 RAISED_SHARE = 0.7
-# The number of lengths from which sums of the same kinds of terms are raised together, padded with zeros, and how many
-# times the terms that there are may be padded to. Attention to all positions so far pads to twice. Not measured.
+# The number of lengths from which sums of the same kinds of terms are raised together, padded with zeros, and the
+# largest growth by this padding. Attention to all positions so far pads to twice. Not measured.
 UNLIKE_LENGTHS = 3
 HOLES = 2
 # The rounds from which a chain of scalars is rolled into a loop, and the nodes that they have together. Not measured.
@@ -337,10 +342,11 @@ JOINED_NODES = 64
 FEW_TERMS = 4
 # Elements that a sort orders by their ranks, which it counts without branches; more are split first. Measured.
 RANKED_ELEMENTS = 32
-# The same of words, which a network sorts. Measured.
+# Words that a sort orders by their ranks; a network sorts longer rows. Measured.
 RANKED_WORDS = 8
-# Elements of a row that a network of comparisons sorts in registers, in vectors: a network of each size, the largest
-# for parts of longer rows. Measured: one of 32 vectors would be as large as all others, and win where n is near to it.
+# Vectors of a row that a network of comparisons sorts in registers: there is a network of each size, and the largest
+# sorts the parts of longer rows. Measured: a network of 32 vectors would be as large as all the others together, and
+# faster only for rows of about that length.
 SORTED_VECTORS = (2, 4, 8, 16)
 # Elements of a row beyond which the first of its extremes is sought in blocks, instead of comparing them all. Measured
 # with AVX2, float32 and float64: rows of 32 take 1.0 and 1.2 times as long, of 100 0.9 and 0.6, of 1,000 0.6 and 0.7.
@@ -349,9 +355,9 @@ SOUGHT_ELEMENTS = 32
 SPLIT_VECTORS = 4
 # First elements up to which each one is inserted into a sorted row; a heap holds more. Measured.
 INSERTED_WORDS, INSERTED_KEYS = 64, 32
-# The share of a row's words that are chosen on the way to its first ones, up to which that is faster than a search for
-# their places, which takes as long as if the row had some elements more. The search takes twice as long for keys, and a
-# heap as many times as long as insertion. Measured at 8 to 50,000 elements.
+# The share of a row's words up to which inserting its first ones is faster than a search for their places. The search
+# takes as long as if the row had SEARCH_START elements more, and twice as long for keys; a heap takes HEAP_COST times
+# as long as insertion. Measured at 8 to 50,000 elements.
 CHOSEN_SHARE, SEARCH_START, HEAP_COST = 1 / 20, 100, 2.5
 # The share of an axis up to which places of its order are searched; where more is wanted, all is sorted. Not measured.
 SEARCHED_SHARE = 3 / 4

@@ -38,7 +38,7 @@ MARKDOWN = r"^.+\.(md|markdown)$"
 # A name, extras, versions or an address, a marker: PEP 508 but for the insides of these.
 REQUIREMENT = r"^ *[A-Za-z0-9][A-Za-z0-9._-]*( *\[[^\]]*\])?( *\(?(===|==|~=|!=|<=|>=|<|>)[^;]+| *@.+)?( *;.+)?$"
 KINDS = ("model", "llm", "onnx", "sklearn", "torch")  # keys, one of which says what the model is
-# What turns a model of each kind into ONNX and reads it, besides what `requires` has.
+# The packages that turn a model of each kind into ONNX and read it, besides those of `requires`.
 READERS = {
     "model": (),
     "llm": (),
@@ -63,13 +63,13 @@ class Budget:
     """``budget`` of a model: upper limits of its sizes, errors and times. None stands for no limit."""
 
     workspace_kb: int | None = limit(
-        "memory of a call besides its arguments and results, for as many rows as are computed at a time, other named"
-        " dimensions being 1",
+        "memory of a call besides its arguments and results, for the rows that are computed together, with all other"
+        " named dimensions 1",
         "a number of KB (1000 bytes)",
         example=64,
     )
     error: float | None = limit(
-        "error of the golden vectors on any instruction set of the machine that builds, relative to the largest answer",
+        "error of the golden vectors, relative to the largest element, on any instruction set of the building machine",
         "a number, such as 1e-5",
         example=1e-5,
     )
@@ -107,13 +107,13 @@ class Lora:
     """``lora`` of a model: the low-rank adapters that it trains in place of its weights."""
 
     rank: int = key(
-        "how many numbers are between the two products of an adapter",
+        "the rank of an adapter: the number of values between its two matrix products",
         expected="a whole number of at least 1",
         example=8,
         minimum=1,
     )
     alpha: float | None = key(
-        "what an adapter adds is scaled by `alpha / rank`",
+        "the scale of an adapter's output is `alpha / rank`",
         default=None,
         otherwise="the rank",
         expected="a positive number, such as 16",
@@ -143,7 +143,7 @@ class ModelSettings(Options):
     model: str = attribute(
         "the model as `module:attribute`, imported when the wheel is built",
         example="model:digits",
-        otherwise="there is a key `llm`, `onnx`, `sklearn` or `torch`",
+        otherwise="none; required without a key `llm`, `onnx`, `sklearn` or `torch`",
     )
     module: str = key(
         "the extension module to make",
@@ -154,16 +154,16 @@ class ModelSettings(Options):
         pattern=MODULE,
     )
     llm: str = key(
-        "a language model that is the model, in place of `model`: a folder with config.json and safetensors, a GGUF"
-        " file, or a checkpoint of llama2.c; an sdist has those of the project only",
+        "a language model, in place of `model`: a folder with config.json and safetensors, a GGUF"
+        " file, or a checkpoint of llama2.c; an sdist includes only files of the project",
         default="",
-        otherwise="there is a key `model`",
+        otherwise="none",
         expected="the path of a folder or of a file, such as 'llama' or 'model.gguf'",
         example="llama",
         pattern=PATH,
     )
     tokenizer: str = key(
-        "what makes tokens of texts for a model of `llm`, or for an ONNX file, which takes texts then in place of"
+        "the tokenizer of a model of `llm`, or of an ONNX file, which then takes texts in place of"
         " `input_ids`, `attention_mask` and `token_type_ids`: a file such as tokenizer.json, tokenizer.model or"
         " tokenizer.bin, or a folder that has one",
         default="",
@@ -173,36 +173,36 @@ class ModelSettings(Options):
         pattern=PATH,
     )
     slides: bool = flag(
-        "let a text of a model of `llm` go on behind its context: the latter half of it is read anew, as a text of its"
-        " own"
+        "let a model of `llm` continue a text beyond its context: it reads the latter half again, as the start of a new"
+        " text"
     )
     onnx: str = key(
-        "an ONNX file of the project that is the model, in place of `model`",
+        "an ONNX file of the project, in place of `model`",
         default="",
-        otherwise="there is a key `model`",
+        otherwise="none",
         expected="the path of an ONNX file, such as 'model.onnx'",
         example="model.onnx",
         pattern=ONNX,
     )
     sklearn: str = key(
-        "a fitted estimator or pipeline of scikit-learn that is the model, in place of `model`: `module:attribute`, or"
+        "a fitted estimator or pipeline of scikit-learn, in place of `model`: `module:attribute`, or"
         " a file of the project that skops wrote",
         default="",
-        otherwise="there is a key `model`",
+        otherwise="none",
         expected="'module:attribute' or the path of a skops file, such as 'model:pipeline'; load what joblib or pickle"
         " stored in model.py, or store it by skops.io.dump",
         example="model:pipeline",
         pattern=SKLEARN,
     )
     torch: str = attribute(
-        "a module of PyTorch that is the model, in place of `model`, as `module:attribute`",
+        "a module of PyTorch, in place of `model`, as `module:attribute`",
         example="model:net",
-        otherwise="there is a key `model`",
+        otherwise="none",
     )
     sample: str = attribute(
-        "inputs as the model is given them, as `module:attribute`: an array, or a tuple or a dict of arrays",
+        "example inputs of the model, as `module:attribute`: an array, or a tuple or a dict of arrays",
         example="model:sample",
-        otherwise="made up by a seed",
+        otherwise="seeded random numbers",
     )
     license: str = key(
         "the licence of the model as an SPDX expression, which `license` of `[project]` must cover",
@@ -214,8 +214,8 @@ class ModelSettings(Options):
         pattern=LICENCE,
     )
     license_files: tuple[str, ...] = key(
-        "files with the texts of licences and notices of the model: paths or patterns, relative to the project, out of"
-        " those of `license-files` in `[project]`",
+        "files with the licences and notices of the model: paths or patterns, relative to the project;"
+        " `license-files` of `[project]` must list them as well",
         default=(),
         otherwise="none",
         expected="a list of paths or patterns such as ['model/LICENSE*']",
@@ -224,7 +224,7 @@ class ModelSettings(Options):
         items={"type": "string", "pattern": "^.+$"},
     )
     model_card: str = key(
-        "a model card, Markdown, that the wheel has in its `.dist-info/model-cards`",
+        "a model card in Markdown, which the wheel contains in `.dist-info/model-cards`",
         default="",
         otherwise="none",
         expected="the path of a Markdown file, such as 'model/README.md'",
@@ -301,7 +301,7 @@ class Settings:
 
     name: str
     source: str = key(
-        "the folder that holds the model module, and the project's package where it has one",
+        "the folder of the model's module, and of the project's package if there is one",
         otherwise="`src` if there is such a folder, else `.`",
         expected="a folder of the project such as 'src'",
         example="src",
@@ -335,7 +335,8 @@ class Settings:
         maximum=2**31 - 1,
     )
     runtime: str = key(
-        "the extension module that the models share: one copy of what talks to Python, checks inputs and runs threads",
+        "the extension module that the models share: one copy of the code that talks to Python, checks inputs and runs"
+        " threads",
         default="",
         otherwise="each model has its own",
         expected="a dotted module name, such as 'digits.runtime'",

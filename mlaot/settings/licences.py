@@ -59,8 +59,8 @@ def check_expression(model: ModelSettings, project: Any, where: str) -> None:
     if granted is not None and not is_covered(expression, granted):
         both = " AND ".join(f"({text})" if " OR " in text else text for text in (project, model.license))
         raise MlaotError(
-            f"key 'license' in {where} of {FILE} is {model.license!r}, which license = {project!r} of [project] does"
-            f" not cover, although the wheel holds the model; write license = {both!r} there"
+            f"key 'license' in {where} of {FILE} is {model.license!r}, but license = {project!r} in [project], which"
+            f" stands for the whole wheel, does not cover it; write license = {both!r} in [project]"
         )
 
 
@@ -78,8 +78,8 @@ def check_listed(files: Sequence[str], project: Mapping[str, Any], folder: Path,
             listed.update(find_files(folder, pattern, "", ""))
     if missing := [file for file in files if file not in listed]:
         raise MlaotError(
-            f"{key} means {missing[0]!r}, which the wheel has only if [project] says so, too; write license-files ="
-            f" {[*patterns, *dict.fromkeys(missing)]} there"
+            f"{key} matches {missing[0]!r}, which license-files of [project] does not list; write license-files ="
+            f" {[*patterns, *dict.fromkeys(missing)]} in [project]"
         )
 
 

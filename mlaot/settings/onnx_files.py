@@ -25,5 +25,7 @@ def find_onnx_files(project: Path, patterns: Sequence[str]) -> tuple[str, ...]:
         dict.fromkeys(file for pattern in patterns for file in find_files(project, pattern, KEY, "models/*.onnx"))
     )
     if others := [file for file in files if not file.endswith(".onnx")]:
-        raise MlaotError(f"{KEY}: {others[0]!r} is no .onnx file; expected patterns of these only, such as '*.onnx'")
+        raise MlaotError(
+            f"{KEY}: {others[0]!r} is not an .onnx file; expected patterns of .onnx files only, such as '*.onnx'"
+        )
     return files

@@ -17,7 +17,7 @@ class Options:
     ``egraph`` the pass of that name also runs; no project sets it.
     """
 
-    c_library: bool = flag("put a static library, its header and a CMake package for C and C++ into the wheel, too")
+    c_library: bool = flag("also put a static library, its header and a CMake package for C and C++ into the wheel")
     deterministic: bool = flag("as in `[tool.mlaot]`, for this model", otherwise="what `[tool.mlaot]` says")
     winograd: str = choice(
         "the largest tiles in which 3x3 convolutions of fixed weights are computed",
@@ -26,7 +26,7 @@ class Options:
         example="F4",
     )
     fast_division: bool = flag(
-        "whether quotients of many numbers by one are products with its reciprocal: faster, but off by a last bit, and"
+        "whether many numbers are divided by one as a product with its reciprocal: faster, but off by a last bit, and"
         " wrong where the reciprocal overflows; never with `deterministic`"
     )
     frozen: bool = flag(
@@ -34,39 +34,39 @@ class Options:
         default=True,
     )
     intermediates: bool = flag(
-        "whether the module has a function `intermediates`, which gives what the model names by `mlaot.tap`"
+        "whether the module has a function `intermediates`, which returns the values that `mlaot.tap` names"
     )
     profile: bool = flag(
         "whether the module has a function `profile`, which times the kernels of a call: for finding out what takes"
         " time, as each kernel then reads a clock"
     )
     weights: str = choice(
-        "where the weights lie: `inside` the extension module, or in a `file` beside it, as `auto` has more than 64 MB",
+        "where the weights are: `inside` the extension module, or in a `file` beside it; `auto` is `file` above 64 MB",
         ("auto", "inside", "file"),
         default="auto",
         example="file",
     )
     weights_dtype: str = choice(
-        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to it and stored so;"
-        " `int8` or `int4`: those of dense layers, with a scale for each group of 32",
+        "`float16` or `bfloat16`: frozen float32 weights of products, and tables, are rounded to that dtype and stored"
+        " in it; `int8` or `int4`: weights of dense layers only, with a scale for each group of 32",
         ("float16", "bfloat16", "int8", "int4"),
         default="",
         otherwise="that of the model",
         example="float16",
     )
     quantize: str = choice(
-        "`int8`: products with frozen float32 weights are computed with bytes where that is faster, of ranges that"
-        " `sample` shows, or else of those of each call; `int8-all`: also where it only saves memory",
+        "`int8`: products with frozen float32 weights are computed in bytes where that is faster; the ranges come from"
+        " `sample`, or else from each call; `int8-all`: also where bytes only save memory",
         ("int8", "int8-all"),
         default="",
-        otherwise="in the model's own dtype",
+        otherwise="none",
         example="int8",
     )
     unchecked: str = key(
-        "why the module has no golden vectors to be checked by: for a model that amplifies rounding beyond their"
-        " bounds; `info()` tells it",
+        "the reason why the module has no golden vectors: for a model that amplifies rounding beyond their bounds;"
+        " `info()` shows it",
         default="",
-        otherwise="it has some",
+        otherwise="none: the module has golden vectors",
         expected="a reason",
         example="its steps amplify rounding",
     )

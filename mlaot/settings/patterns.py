@@ -20,7 +20,9 @@ def find_files(project: Path, pattern: str, key: str, example: str) -> list[str]
         found = sorted(path for path in project.glob(pattern) if path.is_file())
         outside = [path for path in found if not path.resolve().is_relative_to(root)]  # links followed
     except (OSError, ValueError, RuntimeError, NotImplementedError, IndexError):  # a pattern of another root, say
-        raise MlaotError(f"{key}: {pattern!r} is no pattern of files of the project, such as {example!r}") from None
+        raise MlaotError(
+            f"{key}: expected a pattern of files within the project, such as {example!r}; got {pattern!r}"
+        ) from None
     if outside:
         name = os.path.relpath(outside[0], project)
         raise MlaotError(f"{key}: {name!r} lies outside of the project; copy it there")

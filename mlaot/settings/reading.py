@@ -262,8 +262,8 @@ def read_lora(table: Mapping[str, Any], model: str) -> Lora:
     for key in ("frozen", "quantize"):
         if table.get(key, True) is not True:
             raise MlaotError(
-                f"key {key!r} in {table_of(model)} of {FILE} does not go with lora, whose module trains beside frozen"
-                f" weights; leave it out"
+                f"key {key!r} in {table_of(model)} of {FILE} cannot be combined with lora, which trains"
+                " adapters beside frozen weights; delete that key"
             )
     return lora
 

@@ -21,10 +21,10 @@ def read_tuned(project: Path) -> Tuned:
     except OSError as error:
         raise MlaotError(f"cannot read {TUNED}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise MlaotError(f"{TUNED} is not valid JSON: {error}; make it anew with mlaot tune, or delete it") from None
+        raise MlaotError(f"{TUNED} is not valid JSON: {error}; rewrite it with mlaot tune, or delete it") from None
     parts = list(content.values()) if isinstance(content, dict) else [None]
     if not all(isinstance(part, dict) and all(isinstance(v, str) for v in part.values()) for part in parts):
-        raise MlaotError(f"{TUNED} holds no schedules by instruction set; make it anew with mlaot tune, or delete it")
+        raise MlaotError(f"{TUNED} holds no schedules by instruction set; rewrite it with mlaot tune, or delete it")
     return {str(isa): dict(part) for isa, part in content.items()}
 
 

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 DISTANCES = "BrayCurtis Canberra Chebyshev Euclidean Hamming Mahalanobis Manhattan Minkowski SEuclidean"
 METRICS = [f"{name}Distance{bits}" for name in DISTANCES.split() for bits in (32, 64)]
-# What fitted estimators hold besides the types that skops trusts of itself: data only, and functions of arrays.
+# Types in fitted estimators besides those that skops trusts by default: data only, and functions of arrays.
 TRUSTED = {
     f"{module}.{name}"
     for module, names in {

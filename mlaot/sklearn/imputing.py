@@ -18,7 +18,7 @@ def is_missing(estimator: Any, x: Any) -> Any:
     """Return a mask of the elements that stand for a missing value."""
     sought = estimator.missing_values
     if not isinstance(sought, int | float | np.number):
-        raise Unknown("what stands for missing values is no number")
+        raise Unknown("the value that marks missing ones is not a number")
     return np.isnan(x) if sought != sought else x == sought
 
 

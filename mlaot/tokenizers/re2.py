@@ -108,7 +108,7 @@ class _Re2(Reader):
         if max(least, most or 0) > MOST_TIMES or (most is not None and most < least) or self.match(f"(?={TIMES})"):
             raise PatternError(bounds[0])
         if isinstance(node, Edge):
-            raise PatternError(f"{bounds[0]} behind what is no character")
+            raise PatternError(f"{bounds[0]} repeats an assertion, not a character")
         return Times(node, least, most, True)
 
     def piece(self, flags: frozenset[str], depth: int) -> Node:

@@ -33,7 +33,7 @@ static int convert(const Call *call, int i, int rank, const ptrdiff_t *shape, co
 }
 
 #if HAS_COUNTS
-// The bytes that an output takes at most whose shape is counted; 0 of others.
+// Return the most bytes that an output with a counted shape can take; 0 for other outputs.
 static int128 room_bytes(const Call *call, const Port *port)
 {
     return port->counted ? (int128)extent_at(TABLE_OF(call), port->room, call->dim) * DTYPES[port->dtype].size : 0;
@@ -141,7 +141,7 @@ SELDOM static int refuse_output(const Call *call, int k, PyObject *exception, co
     return -1;
 }
 
-// Does an output share memory with anything that the kernel reads or writes besides?
+// Tell whether an output shares memory with anything else that the kernel reads or writes.
 static const char *find_overlap(const Call *call, int k)
 {
     const Entry *entry = call->entry;
@@ -213,7 +213,7 @@ static int take_output(Call *call, int k, PyObject *object)
     return 0;
 }
 
-// Of the buffers that the caller gave by out= the one for an output, borrowed: they come as the outputs do.
+// Return the buffer that the caller gave by out= for an output, borrowed. The buffers come in the order of the outputs.
 static PyObject *given_output(const Call *call, int k, PyObject *out)
 {
     const Entry *entry = call->entry;
@@ -292,7 +292,7 @@ static int place_outputs(Call *call, PyObject *out)
 }
 
 #if HAS_COUNTS
-// Learn the dims that the kernel has counted; it has computed nothing of what is refused here.
+// Learn the dims that the kernel has counted. The kernel has computed nothing for sizes that are refused here.
 SELDOM static int learn_counts(Call *call)
 {
     const Entry *entry = call->entry;
@@ -313,7 +313,7 @@ SELDOM static int learn_counts(Call *call)
     return 0;
 }
 
-// Take the memory of outputs whose shapes are known by now, then what the kernel has written of them.
+// Take the memory of outputs whose shapes are known by now, then copy what the kernel has written of them.
 SELDOM static int take_counted(Call *call, PyObject *out)
 {
     const Entry *entry = call->entry;

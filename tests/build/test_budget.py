@@ -87,7 +87,7 @@ def test_instruction_sets(made: tuple[Path, dict[str, Any]]) -> None:
 
 def test_another_machine(made: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     check_replay(model(error=0.0, latency_us=0.0), made[1], made[0], None, ("base",))
-    assert "are not held against its budget: it does not run here" in capsys.readouterr().out
+    assert "are not checked against its budget: it does not run here" in capsys.readouterr().out
 
 
 def test_more_than_pypi_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

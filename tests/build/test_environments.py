@@ -53,7 +53,7 @@ COMPILERS = {
     ),
     "one that says nothing": (
         {"CC": "sh -c 'cc \"$@\" >/dev/null' cc"},
-        "the C compiler ... does not work: it tells nothing of itself by -dM -E -x c /dev/null; mlaot needs gcc or"
+        "the C compiler ... does not work: it does not list its macros with -dM -E -x c /dev/null; mlaot needs gcc or"
         " clang",
     ),
     "a folder": ({"CC": "/usr/bin"}, "no C compiler: CC is '/usr/bin', which is not on PATH"),

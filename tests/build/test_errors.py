@@ -173,9 +173,9 @@ def test_requirement_that_is_listed_but_not_installed(project: Project, python: 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("os._exit(0)", "tracing ended with status 0 and no word; the model must not call os._exit"),
-        ("os._exit(3)", "tracing ended with status 3 and no word; the model must not call os._exit"),
-        ("os.kill(os.getpid(), 9)", "tracing was killed by signal 9, perhaps for want of memory"),
+        ("os._exit(0)", "tracing ended with status 0 and no message; the model must not call os._exit"),
+        ("os._exit(3)", "tracing ended with status 3 and no message; the model must not call os._exit"),
+        ("os.kill(os.getpid(), 9)", "tracing was killed by signal 9, perhaps because memory ran out"),
         ("os.kill(os.getpid(), 11)", "tracing was killed by signal 11"),
     ],
 )

@@ -31,7 +31,7 @@ BEYOND_A_SCHEMA = (
     "[build-system] of",
     "for which nothing is compiled",
     "is for models of llm, onnx, sklearn, torch",
-    "does not go with lora",
+    "cannot be combined with lora",
     "is for models of llm; leave it out",
     "is for models of llm and onnx; leave it out",
     "key 'files' in [tool.mlaot.onnxruntime] of pyproject.toml: ",

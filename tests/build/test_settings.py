@@ -231,7 +231,7 @@ def test_broken_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str], te
     (tmp_path / "pyproject.toml").write_text(NAME + MODEL)
     (tmp_path / "mlaot-tuned.json").write_text(text, encoding="latin-1")
     wrong = TUNED_ERRORS[text]
-    assert said(tmp_path, capsys) == f"mlaot: mlaot-tuned.json {wrong}; make it anew with mlaot tune, or delete it"
+    assert said(tmp_path, capsys) == f"mlaot: mlaot-tuned.json {wrong}; rewrite it with mlaot tune, or delete it"
 
 
 def test_schedules_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,4 +125,6 @@ def test_other_large_weights_are_other_c() -> None:
 def test_what_says_how_one_module_is_made_needs_its_name(project: Project, python: Python, tmp_path: Path) -> None:
     for options in (["--list"], ["--out", "c", "--model", "a:b"], ["--out", "c", "--deterministic"]):
         message = last_line(python.run("-P", "-m", "mlaot", "emit", project.path, *options, cwd=tmp_path))
-        assert message == "mlaot: --list and what says how a module is made need --module, such as --module digits.nn"
+        assert (
+            message == "mlaot: --list and the options that describe a module need --module, such as --module digits.nn"
+        )

@@ -65,7 +65,7 @@ def test_an_earlier_wheel_stays(project: Path, cli: Cli) -> None:
 def test_a_backend_without_a_word(project: Path, cli: Cli) -> None:
     (project / "silent.py").write_text("import os\n\ndef build_wheel(*arguments):\n    os._exit(3)\n")
     edit(project / "pyproject.toml", ('"mlaot.build"', '"silent"\nbackend-path = ["."]'))
-    assert complaint(cli("build", project)) == "mlaot: silent ended with status 3 and no word"
+    assert complaint(cli("build", project)) == "mlaot: silent ended with status 3 and no message"
 
 
 def test_a_backend_that_complains_on_stdout(project: Path, cli: Cli) -> None:

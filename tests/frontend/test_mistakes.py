@@ -281,7 +281,7 @@ MISTAKES = {
     ),
     "entry called save": (
         entry("def save(x: mlaot.f32[8]):\n    return x\n"),
-        "model.py:5: wrong.nn: an entry cannot be called 'save': every module has that already",
+        "model.py:5: wrong.nn: an entry cannot be called 'save': every module has that attribute",
     ),
     "entry that does nothing": (
         entry("def reset():\n    pass\n"),
@@ -303,7 +303,7 @@ MISTAKES = {
     "text for a loss": (trained("'x'"), "model.py:7: the loss is a str; expected a number"),
     "input called lr": (
         trained("out.sum() * y", arguments="x: mlaot.f32[8], lr: mlaot.f32"),
-        "model.py:7: no input of a model that trains can be called 'lr': train_step has the learning rate there",
+        "model.py:7: an input of a model that trains cannot be called 'lr', train_step's learning rate",
     ),
     "loss that is no function": (
         model("return x @ w['w']", mark="(loss=3)"),
@@ -386,7 +386,7 @@ MISTAKES = {
     ),
     "while without a bound": (
         model("return mlaot.while_loop(lambda v: v.sum() < 10, lambda v: v * 2, x)"),
-        "model.py:7: while_loop: expected bound=, an integer that is the most rounds it may run, got none",
+        "model.py:7: while_loop: expected bound=, the largest number of rounds, got none",
     ),
     "condition of while": (
         model("return mlaot.while_loop(lambda v: v < 10, lambda v: v * 2, x, bound=4)"),

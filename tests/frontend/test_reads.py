@@ -98,7 +98,7 @@ def test_what_is_computed_from_an_input_is_no_constant(name: str, build: None) -
     x = [Value(0.5), Value(2.0)]
     out = COMPUTED[name](x)
     with pytest.raises(
-        MlaotError, match=r"\.data of .*the input 'x' is computed with, and the result, .*meets a Value"
+        MlaotError, match=r"\.data of .*the input 'x' is computed with, and the result, .*is combined with a Value"
     ) as error:
         declare(out, inputs={"x": x}).trace()
     assert error.value.place.startswith("test_reads.py:")

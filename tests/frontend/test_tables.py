@@ -139,27 +139,27 @@ def test_functions_of_math_take_values() -> None:
 
 X, I, N = Value(0.0), Index(3), Length(3)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "a list": (lambda: [1, 2, 3][I], r"a list is asked for the element of an Index, .*; write Table\(list\)\[index\]"),
-    "another length": (lambda: Table([1, 2])[I], r"Table: an Index\(3\) picks from 3 elements, got 2"),
-    "ragged": (lambda: Table([[1], [1, 2], [1]])[I], "picks from Values or from rows of one length"),
-    "mixed": (lambda: Table([[1], 2, [1]])[I], "picks from Values or from rows of one length"),
+    "a list": (lambda: [1, 2, 3][I], r"a list was indexed by an Index, .*; write Table\(list\)\[index\]"),
+    "another length": (lambda: Table([1, 2])[I], r"Table: expected 3 elements for an Index\(3\), got 2"),
+    "ragged": (lambda: Table([[1], [1, 2], [1]])[I], "expected Values, or rows of one length, for an Index"),
+    "mixed": (lambda: Table([[1], 2, [1]])[I], "expected Values, or rows of one length, for an Index"),
     "classes": (lambda: Index(0), "Index: classes: expected a positive whole number, got 0"),
     "a number": (lambda: Index(3, 3), r"Index\(3\): expected a number from 0 to 2, got 3"),
-    "a range": (lambda: range(N), r"a Length differs from call to call, .*; count to 3, its bound"),
-    "a cut list": (lambda: [1, 2][:N], r"take what belongs to the length by Table\(list\)\[:length\]"),
+    "a range": (lambda: range(N), r"a Length was used as an integer, .*; count to its bound, 3,"),
+    "a cut list": (lambda: [1, 2][:N], r"select the elements below the length by Table\(list\)\[:length\]"),
     "a start": (lambda: Table([1, 2])[1:N], r"expected \[:length\], without a start or a step"),
-    "too long": (lambda: Table([1, 2, 3, 4])[:N], r"a Length\(3\) cuts at most so many elements, got 4"),
+    "too long": (lambda: Table([1, 2, 3, 4])[:N], r"expected at most 3 elements for this Length, got 4"),
     "bound": (lambda: Length(2.5), "Length: bound: expected a positive whole number, got 2.5"),  # type: ignore[arg-type]
-    "a branch": (lambda: 1 if X > 0 else 2, r"a branch taken: .* use where\(condition, a, b\)"),
+    "a branch": (lambda: 1 if X > 0 else 2, r"decides a branch, but .* use where\(condition, a, b\)"),
     "mixed inputs": (
         lambda: declare(X, inputs={"x": [X, I]}).trace(),
         "input 'x': expected Values, or an Index for each",
     ),
     "classes of two": (
         lambda: declare(X, inputs={"x": [Index(2), I]}).trace(),
-        "expected indices of one number of classes",
+        "expected indices with equally many classes",
     ),
-    "twice": (lambda: declare(X, inputs={"x": [I, I]}).trace(), "input 'x': element 3 is another input"),
+    "twice": (lambda: declare(X, inputs={"x": [I, I]}).trace(), "input 'x': element 3 is also in another input"),
 }
 
 

@@ -4,7 +4,7 @@
 #include "dense.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-// gcc 12 takes x for other than 0 everywhere once it has made one value of `x != 0 ? x : c`.
+// gcc 12 assumes that x is not 0 anywhere once it has simplified `x != 0 ? x : c`.
 #pragma GCC optimize("no-ssa-phiopt")
 #endif
 
@@ -68,7 +68,7 @@ INLINE f32v relu_f32v(f32v x)
     return greater_f32v(splat_f32v(0), x);
 }
 
-// The first of start, start + step, .. that is not before begin.
+// Return the first of start, start + step, .. that is at least begin.
 INLINE ptrdiff_t first_from(ptrdiff_t start, ptrdiff_t step, ptrdiff_t begin)
 {
     return begin > start ? start + (begin - start + step - 1) / step * step : start;
@@ -125,8 +125,8 @@ INLINE float relu_f32(float x)
     return greater_f32(splat_f32(0), x);
 }
 
-// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
-// work: operations of one round; below 0, those of one that wants as few parts as there are threads.
+// Run a task on [0, extent): on this thread, or, if the call has the Model's threads, in parts of whole steps on them.
+// work: the operations of one round, or their negative if the task wants only as many parts as there are threads.
 INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
                   ptrdiff_t work)
 {

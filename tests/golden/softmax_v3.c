@@ -4,7 +4,7 @@
 #include "softmax.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-// gcc 12 takes x for other than 0 everywhere once it has made one value of `x != 0 ? x : c`.
+// gcc 12 assumes that x is not 0 anywhere once it has simplified `x != 0 ? x : c`.
 #pragma GCC optimize("no-ssa-phiopt")
 #endif
 
@@ -184,8 +184,8 @@ INLINE void store_part_f64v(double *p, ptrdiff_t n, f64v x)
     }
 }
 
-// Run a task on [0, extent): on this thread, or in parts of whole steps on the Model's threads where the call has them.
-// work: operations of one round; below 0, those of one that wants as few parts as there are threads.
+// Run a task on [0, extent): on this thread, or, if the call has the Model's threads, in parts of whole steps on them.
+// work: the operations of one round, or their negative if the task wants only as many parts as there are threads.
 INLINE void share(void *threads, Task *task, char *const *p, const ptrdiff_t *dim, ptrdiff_t extent, ptrdiff_t step,
                   ptrdiff_t work)
 {

@@ -87,7 +87,9 @@ def test_dims_in() -> None:
 
 def test_examples_have_no_common_length() -> None:
     """Neither is there a batch of counts, nor does an evaluator see what lowering makes."""
-    with pytest.raises(MlaotError, match="found is counted, which each example of a batch would have of its own"):
+    with pytest.raises(
+        MlaotError, match="found is counted from the data, and would differ between the examples of a batch"
+    ):
         batch(nested(), dim("batch"), ())
     with pytest.raises(MlaotError, match=r"a dimension is counted by i64\[\], got f32"):
         graph = Graph("g")

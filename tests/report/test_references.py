@@ -49,8 +49,11 @@ OTHER = "gives another answer, off by 0.3 of the largest element"
             {"onnx.reference": broken, "onnxruntime": right},
             ["onnx.reference cannot compute it (no such operator)", f"onnxruntime {SAME}"],
         ),
-        ({"onnx.reference": right, "onnxruntime": wrong}, "onnxruntime gives another answer than the model has here"),
-        ({"torch": wrong, "onnx.reference": wrong}, "torch and onnx.reference give another answer than the model"),
+        ({"onnx.reference": right, "onnxruntime": wrong}, "onnxruntime gives another answer than the compiled model"),
+        (
+            {"torch": wrong, "onnx.reference": wrong},
+            "torch and onnx.reference give another answer than the compiled model",
+        ),
     ],
     ids=["all right", "one off", "alone and off", "broken", "onnxruntime off", "both off"],
 )

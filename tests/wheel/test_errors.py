@@ -100,22 +100,28 @@ MODELS = {
     ),
     "not a model": (
         "net = 3\n",
-        "model:net: a int is no model; expected a function marked by mlaot.model, a declaration by "
+        "model:net: expected a model, got int; a model is a function marked by mlaot.model, a declaration by "
         "mlaot.micrograd.declare, or a micrograd MLP",
     ),
-    "None": ("net = None\n", "model:net: a NoneType is no model; expected a function marked by mlaot.model, ..."),
-    "file name": ("net = 'm.onnx'\n", "model:net: a str is no model; expected a function marked by mlaot.model, ..."),
+    "None": (
+        "net = None\n",
+        "model:net: expected a model, got NoneType; a model is a function marked by mlaot.model, ...",
+    ),
+    "file name": (
+        "net = 'm.onnx'\n",
+        "model:net: expected a model, got str; a model is a function marked by mlaot.model, ...",
+    ),
     "array": (
         TENSORS + "net = w['w']\n",
-        "model:net: a ... is no model; expected a function marked by mlaot.model, ...",
+        "model:net: expected a model, got ...; a model is a function marked by mlaot.model, ...",
     ),
     "unmarked function": (
         "def net(x): return x\n",
-        "model:net: a function is no model; expected a function marked by mlaot.model, ...",
+        "model:net: expected a model, got function; a model is a function marked by mlaot.model, ...",
     ),
     "class, not a network": (
         "from mlaot.micrograd import MLP\nnet = MLP\n",
-        "model:net: a type is no model; expected a function marked by mlaot.model, ...",
+        "model:net: expected a model, got type; a model is a function marked by mlaot.model, ...",
     ),
     "no outputs": (
         "net = []\n",
@@ -172,11 +178,11 @@ MODELS = {
     ),
     "an input called out": (
         function("return out * 2", "out: mlaot.f32[8]"),
-        "model.py:4: wrong.nn: an input of forward cannot be called 'out': results go there",
+        "model.py:4: wrong.nn: an input of forward cannot be called 'out': methods have such an argument",
     ),
     "an output called loss": (
         function("return {'loss': x}"),
-        "model.py:4: an output cannot be called 'loss'; to train, give the decorator a function loss=",
+        "model.py:4: an output cannot be called 'loss'; to train, pass a function to the decorator as loss=",
     ),
     "nothing to train": (
         function("return x * 2", mark="(loss=lambda out: out.sum())"),
@@ -197,11 +203,11 @@ MODELS = {
     ),
     "computed input": (
         SCALARS + "net = declare(out, inputs={'x': out}, parameters=mlp)\n",
-        "model.py:4: input 'x': expected Values that nothing was computed for, got the result of '...",
+        "model.py:4: input 'x': expected leaf Values, got the result of '...",
     ),
     "computed label": (
         SCALARS + "net = declare(out, inputs={'x': x, 'y': Label([v * 2 for v in y])}, parameters=mlp)\n",
-        "model.py:4: input 'y': expected Values that nothing was computed for, got the result of '...",
+        "model.py:4: input 'y': expected leaf Values, got the result of '...",
     ),
     "numbers for Values": (
         SCALARS + "net = declare(out, inputs={'x': [0.0, 1.0]}, parameters=mlp)\n",
@@ -209,7 +215,7 @@ MODELS = {
     ),
     "one leaf twice": (
         SCALARS + "net = declare(out, inputs={'x': x, 'z': x}, parameters=mlp)\n",
-        "model.py:4: input 'z': element 0 is another input or a parameter too",
+        "model.py:4: input 'z': element 0 is also in another input or a parameter",
     ),
     "a list of inputs": (
         SCALARS + "net = declare(out, inputs=[x], parameters=mlp)\n",
@@ -217,7 +223,7 @@ MODELS = {
     ),
     "max of Values": (
         SCALARS + "net = max(x)\n",
-        "model.py:4: a Value is compared, and a branch taken: its number is not known when a graph is built; use "
+        "model.py:4: a comparison of Values decides a branch, but its result is not known when a graph is built; use "
         "where(condition, a, b), for the larger of two Max(a, b), for max(x, 0) x.relu()",
     ),
     "exp of math": (

@@ -42,7 +42,7 @@ def test_row_42_plain_python_learns_xor(tmp_path: Path, bare: dict[str, str]) ->
     made, said = wheel(projects.EXAMPLES / "xor", tmp_path, bare)
     assert made.name == "xor-1.0-py3-none-any.whl"
     assert "xor.nn is plain Python, for platforms without a wheel of their own: slow" in said
-    assert "xor.nn gives the model's answers; share of the largest error allowed: python" in said
+    assert "xor.nn gives the model's answers; largest error, as a share of its bound: python" in said
     with zipfile.ZipFile(made) as file:
         names = [name for name in file.namelist() if ".dist-info/" not in name]
         facts = file.read("xor-1.0.dist-info/WHEEL").decode()

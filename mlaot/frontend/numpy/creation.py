@@ -63,7 +63,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     if any_traced(start, stop, step):
         raise MlaotError("arange: the shape of its result depends on the data")
     if not isinstance(step, int) or step < 1:
-        raise MlaotError(f"arange over a named dim goes in steps of a positive integer, got {step!r}")
+        raise MlaotError(f"arange over a named dim: expected a positive integer as the step, got {step!r}")
     count = (stop - start + (step - 1)) // step
     numbers = apply(st.iota, shape=(count,), axis=0, dtype=dtype_of(dtype) if dtype is not None else i64)
     result = Tensor(numbers) if step == 1 else Tensor(numbers) * step

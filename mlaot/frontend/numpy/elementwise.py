@@ -201,7 +201,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     conditions = [as_tensor(c).astype(bool) for c in ([condlist] if is_one else condlist)]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         raise MlaotError(
-            f"piecewise: {len(conditions)} conditions need as many functions, or one more, got {len(funclist)}"
+            f"piecewise: expected {len(conditions)} functions, one for each condition, or one more, got {len(funclist)}"
         )
     default = funclist[len(conditions)] if len(funclist) > len(conditions) else 0
     result = np.zeros_like(v)

@@ -33,13 +33,13 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """Return the edges of bins of equal width over ``range``, by default from the smallest to the largest element."""
     if isinstance(bins, str):
-        raise MlaotError(f"histogram with bins={bins!r} cannot be traced: how many they are depends on the data")
+        raise MlaotError(f"histogram with bins={bins!r} cannot be traced: the number of bins depends on the data")
     if np.ndim(bins):
         if not is_traced(bins) and np.any(np.diff(bins) < 0):
             raise MlaotError("histogram: expected bins that increase")
         return as_tensor(bins)
     if bins < 1:
-        raise MlaotError(f"histogram: expected 1 bin at least, got {bins!r}")
+        raise MlaotError(f"histogram: expected at least 1 bin, got {bins!r}")
     x = as_tensor(a)
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
     first, last = (np.min(x), np.max(x)) if range is None else (x.dtype.type(v) for v in range)

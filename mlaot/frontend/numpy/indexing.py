@@ -349,7 +349,7 @@ def _along(x: Node, indices: Node, axis: int) -> tuple[Node, Node, int]:
     """Return an array and its indices with ``axis`` moved last and the other axes broadcast to each other."""
     at = normal_axis(axis, x.type.rank)
     if indices.type.rank != x.type.rank:
-        raise MlaotError(f"{x.type} and its indices {indices.type} must have as many axes")
+        raise MlaotError(f"{x.type} and its indices {indices.type} must have the same rank")
     rows, places = (as_node(moveaxis(Tensor(n), at, -1)) for n in (x, indices))
     lead = broadcast_shape([rows.type.shape[:-1], places.type.shape[:-1]])
     return (

@@ -106,7 +106,7 @@ def _mirror(skip: int) -> Any:
         kind = options.get("reflect_type", "even")
         size = x.shape[axis]
         if size == 0:
-            raise MlaotError(f"axis {axis} has no elements, of which a border could be made")
+            raise MlaotError(f"axis {axis} has no elements to make a border of")
         if size == 1 and skip:
             return _edge(x, axis, low, high, options)
         step = size - skip if isinstance(size, int) else max(low, high)

@@ -141,7 +141,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     x = as_node(a)
     sources, targets = _axis_list(source, x.type.rank), _axis_list(destination, x.type.rank)
     if len(sources) != len(targets):
-        raise MlaotError("moveaxis: `source` and `destination` must have as many axes")
+        raise MlaotError("moveaxis: `source` and `destination` must name equally many axes")
     perm = [i for i in range(x.type.rank) if i not in sources]
     for target, origin in sorted(zip(targets, sources, strict=True)):
         perm.insert(target, origin)

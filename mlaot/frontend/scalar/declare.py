@@ -145,17 +145,15 @@ def _check(model: _Model) -> None:
         what = f"outputs[{name!r}]" if isinstance(model.outputs, Mapping) else "outputs"
         identifier(name, "an output")
         if name == "loss":
-            raise MlaotError("an output cannot be called 'loss'; to train, give declare a loss=")
+            raise MlaotError("an output cannot be called 'loss'; to train, pass the loss to declare as loss=")
         if output is None:
-            raise MlaotError(f"{what} is None; is the `return` of what should make it missing?")
+            raise MlaotError(f"{what} is None; is a `return` missing in the function that makes it?")
         expected = "a Value" if isinstance(output, list | tuple) else "a Value, a list or a dict of Values"
         _shape(what, output, partial(_check_value, expected=expected))
     if model.loss is not None:
         _check_value("loss", model.loss)
         if "lr" in model.inputs:
-            raise MlaotError(
-                "no input of a model that trains can be called 'lr': train_step has the learning rate there"
-            )
+            raise MlaotError("an input of a model that trains cannot be called 'lr', train_step's learning rate")
     if model.dtype not in ("float32", "float64"):
         raise MlaotError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
     if isinstance(model.rate, bool) or not isinstance(model.rate, int | float | np.number):
@@ -206,8 +204,8 @@ def declare_module(net: Any) -> Declaration:
         width = len(net.layers[0].neurons[0].w)
     except (AttributeError, IndexError, TypeError, KeyError):
         raise MlaotError(
-            f"a {type(net).__name__} is no model; expected a function marked by mlaot.model, a declaration by "
-            "mlaot.micrograd.declare, or a micrograd MLP"
+            f"expected a model, got {type(net).__name__}; a model is a function marked by mlaot.model, a declaration"
+            " by mlaot.micrograd.declare, or a micrograd MLP"
         ) from None
     weight = net.layers[0].neurons[0].w[0]
     x = [(type(weight) if hasattr(weight, "_prev") else Value)(0.0) for _ in range(width)]
@@ -273,15 +271,13 @@ def _input(graph: Graph, name: str, declared: Input, kind: DType, nodes: dict[in
         if not is_value(leaf):
             raise MlaotError(f"input {name!r}: expected Values, got {type(leaf).__name__}")
         if leaf._prev:
-            raise MlaotError(
-                f"input {name!r}: expected Values that nothing was computed for, got the result of '{leaf._op}'"
-            )
+            raise MlaotError(f"input {name!r}: expected leaf Values, got the result of '{leaf._op}'")
     source = sparse(source) if is_sparse else source
     if source.type.rank > 1:
         source = st.reshape(source, shape=(len(leaves),))
     for i, leaf in enumerate(leaves):
         if id(leaf) in nodes:
-            raise MlaotError(f"input {name!r}: element {i} is another input or a parameter too")
+            raise MlaotError(f"input {name!r}: element {i} is also in another input or a parameter")
         nodes[id(leaf)] = source if source.type.shape == () else graph.add(st.item, (source,), {"index": i})
     return leaves
 
@@ -321,7 +317,7 @@ def _indices(name: str, leaves: Sequence[Any]) -> list[Index]:
     if indices and len(indices) < len(leaves):
         raise MlaotError(f"input {name!r}: expected Values, or an Index for each place, got both")
     if len({index.classes for index in indices}) > 1:
-        raise MlaotError(f"input {name!r}: expected indices of one number of classes; make an input of each")
+        raise MlaotError(f"input {name!r}: expected indices with equally many classes; make an input of each")
     return indices
 
 

@@ -228,7 +228,7 @@ class Value:
     def __bool__(self) -> bool:
         if self._op in ORDER:
             raise MlaotError(
-                "a Value is compared, and a branch taken: its number is not known when a graph is built; use "
+                "a comparison of Values decides a branch, but its result is not known when a graph is built; use "
                 "where(condition, a, b), for the larger of two Max(a, b), for max(x, 0) x.relu()"
             )
         return True

@@ -120,7 +120,7 @@ def refuse_computed(order: Iterable[Any], inputs: Mapping[str, Iterable[Any]]) -
         if source is not None:
             error = MlaotError(
                 f".data of {_origin(value, input_names[source])} is computed with, and the result, {leaf.data:.6g}, "
-                "meets a Value: it would be a constant for every input; compute with the Value itself"
+                "is combined with a Value: it would be a constant for every input; compute with the Value itself"
             )
             error.place = line_of(*line)
             raise error

@@ -43,7 +43,7 @@ class Index:
 
     def __index__(self) -> int:
         raise MlaotError(
-            "a list is asked for the element of an Index, which differs from call to call; write Table(list)[index]"
+            "a list was indexed by an Index, whose number differs from call to call; write Table(list)[index]"
         )
 
     def __repr__(self) -> str:
@@ -61,8 +61,8 @@ class Length(Value):
 
     def __index__(self) -> int:
         raise MlaotError(
-            f"a Length differs from call to call, and the graph has one form; count to {self.bound}, its bound, and "
-            "take what belongs to the length by Table(list)[:length]"
+            f"a Length was used as an integer, but it differs from call to call; count to its bound, {self.bound}, and "
+            "select the elements below the length by Table(list)[:length]"
         )
 
 
@@ -72,13 +72,13 @@ class Table(list[Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Index):
             if len(self) != key.classes:
-                raise MlaotError(f"Table: an Index({key.classes}) picks from {key.classes} elements, got {len(self)}")
+                raise MlaotError(f"Table: expected {key.classes} elements for an Index({key.classes}), got {len(self)}")
             return _pick(key.values, self)
         if isinstance(key, slice) and isinstance(key.stop, Length):
             if key.start is not None or key.step is not None:
                 raise MlaotError("Table: expected [:length], without a start or a step")
             if len(self) > key.stop.bound:
-                raise MlaotError(f"Table: a Length({key.stop.bound}) cuts at most so many elements, got {len(self)}")
+                raise MlaotError(f"Table: expected at most {key.stop.bound} elements for this Length, got {len(self)}")
             return Table(_until(key.stop, i, element) for i, element in enumerate(self))
         return super().__getitem__(key)
 
@@ -89,7 +89,7 @@ def _pick(onehot: Sequence[Value], elements: Sequence[Any]) -> Any:
     if not rows:
         return Dot(onehot, elements)
     if len({len(row) for row in rows}) > 1 or len(rows) < len(elements):
-        raise MlaotError("Table: an Index picks from Values or from rows of one length, and these are neither")
+        raise MlaotError("Table: expected Values, or rows of one length, for an Index to pick from")
     return Table(_pick(onehot, column) for column in zip(*rows, strict=True))
 
 

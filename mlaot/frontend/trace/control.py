@@ -136,7 +136,7 @@ def while_loop(condition: Function, body: Function, init: Any, bound: Any = None
     """
     if isinstance(bound, bool) or not (hasattr(bound, "__index__") or isinstance(bound, Expr)) or any_traced(bound):
         got = "none" if bound is None else repr(bound)
-        raise MlaotError(f"while_loop: expected bound=, an integer that is the most rounds it may run, got {got}")
+        raise MlaotError(f"while_loop: expected bound=, the largest number of rounds, got {got}")
     carries, structure = tree.flatten(init)
 
     def test(carry: list[Any]) -> Any:
@@ -215,7 +215,7 @@ def _rounds(items: Sequence[Any], length: Any) -> Any:
     """Return the length of a scan, given by its xs or by ``length``."""
     shapes = [item.shape if hasattr(item, "shape") else np.shape(item) for item in items]
     if any(not shape for shape in shapes):
-        raise MlaotError("scan: expected xs with an axis to go along, got a scalar")
+        raise MlaotError("scan: expected xs with an axis to scan along, got a scalar")
     lengths = list(dict.fromkeys([*[shape[0] for shape in shapes], *([] if length is None else [length])]))
     if not lengths:
         raise MlaotError("scan: expected xs or length=, got neither")

@@ -35,7 +35,8 @@ DRAWS = {"urandom", "getrandom", "random", "getrandbits"}
 TODAY = {"now", "utcnow", "today"}
 ASKING = CLOCKS | TODAY | DRAWS
 ENVIRONMENT = type(os.environ).__getitem__.__code__
-# Modules of Python that a question of the user's may go through; but for a clock, which logging asks, and much else.
+# Modules of Python through which a user's call may reach a clock or the like. Calls of other modules, such as logging's
+# of a clock, are not the user's.
 QUESTIONERS = {"random", "secrets", "uuid", "os", "collections.abc"}
 # Modules that read files for themselves.
 IMPORTERS = ("importlib", "zipimport", "linecache", "tokenize", "inspect", "traceback", "warnings", "logging")

@@ -275,7 +275,7 @@ def _finish(trace: Trace) -> None:
 
 def _loss_node(graph: Graph, value: Any) -> Node:
     if "lr" in graph.inputs:
-        raise MlaotError("no input of a model that trains can be called 'lr': train_step has the learning rate there")
+        raise MlaotError("an input of a model that trains cannot be called 'lr', train_step's learning rate")
     node = _output("loss", value)
     if node.type.dtype.kind != "f":
         raise MlaotError(f"the loss must be a floating-point number, got {node.type}")
@@ -381,7 +381,7 @@ def _check_outputs(graph: Graph) -> None:
     if not graph.outputs:
         raise MlaotError("the model has no output")
     if "loss" in graph.outputs:
-        raise MlaotError("an output cannot be called 'loss'; to train, give the decorator a function loss=")
+        raise MlaotError("an output cannot be called 'loss'; to train, pass a function to the decorator as loss=")
 
 
 def _named_dims(graph: Graph) -> bool:

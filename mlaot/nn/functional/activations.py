@@ -151,7 +151,7 @@ def prelu(input: Array, weight: Array) -> Array:
     ``weight`` is [1], or [c] with a slope for each channel (axis 1) of the input.
     """
     if weight.ndim != 1:
-        raise MlaotError(f"prelu: expected one slope, or one a channel, got {list(weight.shape)}")
+        raise MlaotError(f"prelu: expected one slope, or one per channel, got {list(weight.shape)}")
     if weight.shape[0] != 1 and (input.ndim < 2 or input.shape[1] != weight.shape[0]):
         raise MlaotError(f"prelu: {weight.shape[0]} slopes do not fit the channels (axis 1) of {list(input.shape)}")
     slopes = channels_first(weight, input.ndim) if weight.shape[0] != 1 else weight

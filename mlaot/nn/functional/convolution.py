@@ -139,7 +139,7 @@ def correlate(
 
 def _check_rank(name: str, weight: Array, n: int, groups: int) -> None:
     if groups < 1:
-        raise MlaotError(f"{name}: groups: expected 1 at least, got {groups}")
+        raise MlaotError(f"{name}: groups: expected at least 1, got {groups}")
     if weight.ndim != n + 2:
         raise MlaotError(f"{name}: expected a kernel of {n + 2} dimensions, got {list(weight.shape)}")
 

@@ -92,7 +92,7 @@ def margin_ranking_loss(
     """
     if not input1.ndim == input2.ndim == target.ndim:
         shapes = ", ".join(str(list(x.shape)) for x in (input1, input2, target))
-        raise MlaotError(f"margin_ranking_loss: expected inputs and targets of as many axes, got {shapes}")
+        raise MlaotError(f"margin_ranking_loss: expected inputs and targets of the same rank, got {shapes}")
     return reduced(_above_zero(margin - as_float(target, input1) * (input1 - input2)), reduction)
 
 

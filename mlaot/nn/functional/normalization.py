@@ -124,7 +124,7 @@ def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: floa
     """Divide by ``(k + alpha * mean) ** beta``, the mean of the squares of ``size`` neighbouring channels (axis 1)."""
     if input.ndim < 3 or size < 1:
         raise MlaotError(
-            f"local_response_norm: expected [n, channels, *spatial] and a size of 1 at least, got {list(input.shape)}, "
+            f"local_response_norm: expected [n, channels, *spatial] and a size of at least 1, got {list(input.shape)}, "
             f"{size}"
         )
     before, after = ((0, amount, *(0,) * (input.ndim - 2)) for amount in (size // 2, (size - 1) // 2))
@@ -157,7 +157,7 @@ def _update(running: Array, value: Array, momentum: Any) -> None:
 def _check_several(x: Array, axes: tuple[int, ...], name: str) -> None:
     sizes = [x.shape[axis] for axis in axes]
     if all(is_static(size) and size == 1 for size in sizes):
-        raise MlaotError(f"{name}: expected more than one value a channel to take statistics of, got {list(x.shape)}")
+        raise MlaotError(f"{name}: expected more than one value per channel for its statistics, got {list(x.shape)}")
 
 
 def _last_axes(x: Array, shape: int | Sequence[int], name: str) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ def pad(input: Array, pad: Sequence[int], mode: str = "constant", value: float |
     """
     check_choice(mode, ("constant", "reflect", "replicate", "circular"), "pad: mode")
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise MlaotError(f"pad: expected two numbers an axis of {list(input.shape)}, got {list(pad)}")
+        raise MlaotError(f"pad: expected two numbers per axis of {list(input.shape)}, got {list(pad)}")
     amounts = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     if mode == "constant":
         return pad_spatial(input, amounts[::-1], value=0.0 if value is None else value)

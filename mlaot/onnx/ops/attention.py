@@ -212,7 +212,7 @@ def linear_attention(
     heads, rule = use.attribute("q_num_heads"), use.attribute("update_rule", "gated_delta")
     corrects, fades = rule in ("delta", "gated_delta"), rule in ("gated", "gated_delta")
     if (decay is not None) != fades or (beta is not None) != corrects:
-        raise MlaotError(f"the rule {rule!r} does not go with the inputs")
+        raise MlaotError(f"the rule {rule!r} does not fit the inputs")
 
     def over_time(x: Any, n: int) -> Any:
         """Reshape [batch, time, n * size] to [time, batch, n, size]."""

@@ -38,8 +38,8 @@ UNROLLED_FIRST = 64  # nodes, at most, to which a loop is unrolled that could be
 UNROLLED_LAST = 4096  # nodes, at most, to which a loop is unrolled that could not
 MAX_ROUNDS = 2**48  # as good as no limit: nobody waits for so many
 
-# One round. From its number, the carried values and the slices of what is scanned to: whether to go on, the new carried
-# values, and what is stacked.
+# One round: a function of its number, the carried values and the slices of the scanned arrays. It returns whether to go
+# on, the new carried values, and the values to stack.
 Step = Callable[[Any, Sequence[Any], Sequence[Any]], tuple[Any, list[Any], list[Any]]]
 
 

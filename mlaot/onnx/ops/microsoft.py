@@ -253,5 +253,5 @@ ACTIVATIONS: dict[str, Function] = {
 def _activate(x: Any, name: str, values: Any) -> Any:
     """Compute the activation that an operator names, with its parameters."""
     if name not in ACTIVATIONS:
-        raise MlaotError(f"there is no activation {name!r}; there are {', '.join(filter(None, ACTIVATIONS))}")
+        raise MlaotError(f"unknown activation {name!r}; known are {', '.join(filter(None, ACTIVATIONS))}")
     return ACTIVATIONS[name](x, *values)

@@ -142,7 +142,7 @@ def matmul_bnb4(use: Use, x: Any, packed: Any, largest: Any, *, transB: bool = T
     rows, columns, size = _size(use, "N"), _size(use, "K"), _size(use, "block_size")
     kind = use.attribute("quant_type", 0)
     if kind not in (0, 1):
-        raise MlaotError(f"there is no quant_type {kind}; there are 0 and 1")
+        raise MlaotError(f"unknown quant_type {kind}; expected 0 or 1")
     codes = require_constant(packed, "the weight").reshape(-1)
     count = rows * columns
     numbers = TABLES[kind][np.stack([codes >> 4, codes & 15], axis=-1).reshape(-1)[:count]]

@@ -22,7 +22,7 @@ GATES = {"silu": F.silu, "swish": F.silu, "sigmoid": F.sigmoid}
 def gated_rms_norm(x: Any, scale: Any, gate: Any, *, activation: str = "silu", epsilon: float = 1e-5) -> Any:
     """Normalize parts of the last axis that are as long as the scale, and multiply by the gate."""
     if activation not in GATES:
-        raise MlaotError(f"there is no activation {activation!r}; there are {', '.join(GATES)}")
+        raise MlaotError(f"unknown activation {activation!r}; known are {', '.join(GATES)}")
     return F.astype(
         _of_parts(x, scale, x.shape[-1] // scale.shape[0], epsilon) * GATES[activation](wide(gate)), x.dtype
     )

@@ -1,8 +1,8 @@
 """Ensembles of decision trees: the three operators as ``mlaot.tree_ensemble``.
 
 Inner nodes of all trees are the rows of one table (``NODE``), whose columns are arguments of ``tree_ensemble``; a child
-is the number of a row, or ``~leaf``. What the operators leave open of scores and labels of two classes is as ONNX
-Runtime has it.
+is the number of a row, or ``~leaf``. Where the specification leaves the scores and labels of two classes open, they are
+those of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ MODES = {
 }
 MEMBER = 6
 LARGEST = float(np.finfo(np.float32).max)
-# The aggregate of tree_ensemble, that of two numbers, and what a tree gives to a target that none of its leaves names.
+# The aggregate of tree_ensemble, the same for two numbers, and the value of a tree for a target that none of its leaves
+# names.
 AGGREGATES: dict[str, tuple[str, Any, float]] = {
     "AVERAGE": ("mean", np.add, 0.0),
     "SUM": ("sum", np.add, 0.0),
@@ -52,7 +53,7 @@ Key = tuple[int, int]  # a tree's number and a node's in it
 
 
 def _numbers(use: Use, name: str) -> Array:
-    """Return numbers of an attribute, which doubles have as a tensor."""
+    """Return the numbers of an attribute; for doubles the attribute is a tensor."""
     tensor = use.attribute(f"{name}_as_tensor")
     return np.asarray(use.attribute(name, []), np.float32) if tensor is None else np.ravel(tensor)
 
@@ -69,7 +70,9 @@ def _keys(tree: Array, node: Array) -> list[Key]:
 
 
 def _trees(use: Use) -> tuple[Array, Array, dict[Key, int]]:
-    """Read the older operators, whose leaves are nodes too: inner nodes, roots, and the numbers of all, as leaves."""
+    """Read the older operators, whose leaves are nodes too. Return the inner nodes, the roots, and each node's number
+    as a leaf.
+    """
     tree = _integers(use, "nodes_treeids")
     count = len(tree)
     if not count:
@@ -104,7 +107,7 @@ def _trees(use: Use) -> tuple[Array, Array, dict[Key, int]]:
 
 
 def _leaves(use: Use, what: str, places: dict[Key, int], targets: int, aggregate: str) -> Array:
-    """Return what each node, as a leaf, gives to each target."""
+    """Return the values that each node, as a leaf, adds to the targets."""
     target, tree, node = (_integers(use, f"{what}_{kind}ids") for kind in ("", "tree", "node"))
     weights = _numbers(use, f"{what}_weights")
     if len({len(a) for a in (target, tree, node, weights)}) > 1:
@@ -114,7 +117,7 @@ def _leaves(use: Use, what: str, places: dict[Key, int], targets: int, aggregate
     _check_targets(f"{what}_ids", target, targets)
     at = np.array([places.get(key, -1) for key in _keys(tree, node)], np.int64)
     if len(at) and at.min() < 0:
-        raise MlaotError(f"{what}_nodeids name a node that is none of the tree's")
+        raise MlaotError(f"{what}_nodeids name a node that the tree does not have")
     _, combine, neutral = AGGREGATES[aggregate]
     leaves = np.full((len(places), targets), neutral, np.float64)
     combine.at(leaves, (at, target), weights)
@@ -127,7 +130,7 @@ def _check_targets(name: str, target: Array, targets: int) -> None:
 
 
 def _evaluate(x: Any, nodes: Array, roots: Array, leaves: Array, aggregate: str = "SUM") -> Any:
-    """Return what trees give, [N, targets]; leaves that no tree has are left out."""
+    """Return the sums of the trees, [N, targets]; leaves that belong to no tree are left out."""
     links = np.concatenate([nodes["true"], nodes["false"], roots])
     used = np.unique(~links[links < 0])
 
@@ -236,7 +239,7 @@ def _nodes_5(use: Use) -> Array:
 
 
 def _sets(use: Use, count: int) -> list[Array]:
-    """Return the values of each set; nan ends one."""
+    """Return the values of each set; a nan ends a set."""
     values = np.ravel(use.attribute("membership_values", np.zeros(0))).astype(np.float64)
     ends = np.flatnonzero(np.isnan(values))
     if len(ends) != count:
@@ -245,7 +248,7 @@ def _sets(use: Use, count: int) -> list[Array]:
 
 
 def _with_members(nodes: Array, members: Array, sets: Sequence[Array]) -> Array:
-    """Ask for a set by a chain of questions for its elements, of which each but the last goes on where it fails."""
+    """Replace each test for a set by a chain of tests for its elements: a failed test leads to the next one."""
     parts, count = [nodes], len(nodes)
     for node, values in zip(members, sets, strict=True):
         if not len(values):

@@ -17,7 +17,7 @@ MOST_DRAWN = 1 << 24  # random numbers that a module holds
 
 
 def per_channel(values: Any, rank: int) -> Any:
-    """Return a number for each channel, the axis behind the batch."""
+    """Return one number per channel, shaped to broadcast along the axis after the batch."""
     return np.reshape(values, (-1, *[1] * (rank - 2)))
 
 
@@ -113,5 +113,5 @@ def dropout(use: Use, x: Any, ratio: Any = None, training: Any = None) -> Any:
 
 
 def _drawn(seed: int, shape: Sequence[int]) -> Any:
-    """Return the numbers from 0 to 1 that NumPy draws, as ONNX's own evaluator of models does."""
+    """Return uniform numbers from 0 to 1 that NumPy draws, as ONNX's reference evaluator does."""
     return np.random.RandomState(seed).uniform(0, 1, shape)

@@ -32,7 +32,7 @@ def einsum(*values: Any, equation: str = "") -> Any:
 
 @operator("Det")
 def det(x: Any) -> Any:
-    """By elimination, the largest element of a column first; of small matrices by the formula."""
+    """Compute determinants by elimination with pivoting; use the formula for small matrices."""
     n = x.shape[-1]
     if n == 1:
         return x[..., 0, 0]
@@ -53,5 +53,5 @@ def det(x: Any) -> Any:
 
 @operator("Solve", domain=MICROSOFT)
 def solve(a: Any, b: Any) -> Any:
-    """Of a matrix that is known, by its inverse."""
+    """Solve for a constant matrix, by its inverse."""
     return np.linalg.inv(require_constant(a, "the matrix")) @ b

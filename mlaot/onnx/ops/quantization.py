@@ -1,6 +1,6 @@
 """Quantized arrays: to and from numbers, and products of them.
 
-Products of integers are integers of 32 bits, so exact; what scales do is computed in float32.
+Products of integers are 32-bit integers and therefore exact. Scales are applied in float32.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def quantize_linear(
 
 
 def quantize(x: Any, zero: Any, to: int, saturate: bool = True) -> Any:
-    """Return float32 numbers, divided by their scale, as numbers of a quantized type."""
+    """Return float32 numbers divided by their scale, rounded to a quantized type."""
     dtype = numpy_dtype(to)
     if is_coded_dtype(dtype) and str(dtype) not in INTEGERS:
         return encode(x if zero is None else x + _as_float32(zero), to, saturate)
@@ -89,7 +89,7 @@ def _round(x: Any, precision: int) -> Any:
 
 
 def _zero_point(zero: Any) -> Any:
-    """Return a zero point, None where it is known to be 0."""
+    """Return a zero point, or None if it is known to be 0."""
     number = constant_value(zero)
     if number is None or is_traced(zero):
         return None if zero is None else decode(zero)
@@ -102,7 +102,7 @@ def _integers(x: Any, zero: Any) -> Any:
 
 
 def _exact(x: Any, zero: Any) -> Any:
-    """Return quantized numbers less their zero point, in f32, which holds those of 16 bits and less."""
+    """Return quantized numbers less their zero point, in f32, which represents numbers of up to 16 bits exactly."""
     return _as_float32(x) if zero is None else _as_float32(x) - _as_float32(zero)
 
 
@@ -119,7 +119,7 @@ def _along(use: Use, value: Any, shape: Any) -> Any:
     if value.ndim == 1 and not block:
         return along(value, axis, len(shape))
     if block <= 0 or value.ndim != len(shape):
-        raise MlaotError(f"a scale of {list(value.shape)} does not go with an array of {list(shape)}")
+        raise MlaotError(f"a scale of shape {list(value.shape)} does not fit an array of shape {list(shape)}")
     if not isinstance(shape[axis], int):
         raise Unsupported(f"blocks along the open dimension {shape[axis]}; pin it in [..dims]")
     if -(-shape[axis] // block) != value.shape[axis]:
@@ -136,12 +136,12 @@ def _rows(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return one number, which may stand in a vector."""
+    """Return one number, which may be the element of a vector."""
     return value if value is None or value.ndim == 0 or value.shape != (1,) else np.reshape(value, ())
 
 
 def _reach(x: Any, zero: Any) -> int:
-    """Return how far quantized numbers can be from zero; those of 8 bits, which may be counted from below, 255."""
+    """Return the largest distance of quantized numbers from zero; 255 for 8 bits, which may be signed or unsigned."""
     info = np.iinfo(str(x.dtype))
     if info.bits == 8:
         return 255
@@ -154,10 +154,10 @@ def _reach(x: Any, zero: Any) -> int:
 
 
 def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) -> list[slice] | None:
-    """Return ranges of the terms of products, ``b`` [terms, results], so short that float32 adds them exactly.
+    """Return ranges of the terms of products, ``b`` [terms, results], so short that float32 sums are exact.
 
-    The sum of all sizes is then below ``limit``, which is 2 to the 24th or less: nothing is rounded in any order. None:
-    there are no such ranges, or they are not known.
+    The sum of all magnitudes is then below ``limit``, which is 2 to the 24th or less, so no order of the sum rounds.
+    Return None if there are no such ranges, or if they are not known.
     """
     if not isinstance(terms, int):
         return None
@@ -173,7 +173,7 @@ def _parts(a_reach: int, b: Any, b_zero: Any, terms: Any, limit: int = EXACT) ->
 
 
 def _constant_integers(x: Any, zero: Any) -> Any:
-    """Return numbers less their zero point, if both are known."""
+    """Return the numbers less their zero point, or None if one of them is not constant."""
     numbers, less = constant_value(x), constant_value(zero)
     if numbers is None or (zero is not None and less is None):
         return None
@@ -181,7 +181,7 @@ def _constant_integers(x: Any, zero: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
-    """Multiply quantized matrices as integers: in i32, or in f32 where that holds the product."""
+    """Multiply quantized matrices as integers: in i32, or in f32 where that is exact."""
     a_zero, b_zero = _rows(_scalar(_zero_point(a_zero))), _scalar(_zero_point(b_zero))
     cuts = _parts(_reach(a, a_zero), b, b_zero, a.shape[-1]) if b.ndim == 2 else None
     if cuts is None:
@@ -210,7 +210,7 @@ def qlinear_matmul(
 
 
 def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) -> Any:
-    """Convolve quantized arrays as integers: in i32, or in f32 where that holds the result."""
+    """Convolve quantized arrays as integers: in i32, or in f32 where that is exact."""
     numbers = constant_value(bias)
     more = 0 if bias is None else EXACT if numbers is None else int(np.abs(numbers.astype(np.int64)).max())
     groups = use.attribute("group", 1)
@@ -236,7 +236,7 @@ def _conv(use: Use, x: Any, w: Any, x_zero: Any, w_zero: Any, bias: Any = None) 
 
 
 def _channels(value: Any, rank: int, axis: int) -> Any:
-    """Return one number for each place along an axis."""
+    """Return one number for each index along an axis."""
     value = _scalar(value)
     return value if value is None or value.ndim == 0 else along(value, axis, rank)
 

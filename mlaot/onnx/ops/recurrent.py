@@ -33,13 +33,13 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def _activations(use: Use, default: list[str], directions: int) -> list[list[Function]]:
-    """Return the activations of each direction, with the numbers that they take."""
+    """Return the activations of each direction, with their parameters."""
     numbers = {key: list(use.attribute(f"activation_{key}", [])) for key in ("alpha", "beta")}
     functions: list[Function] = []
     for name in use.attribute("activations") or default * directions:
         function = ACTIVATIONS.get(name.lower())
         if function is None:
-            raise MlaotError(f"there is no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+            raise MlaotError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
         options = {key: numbers[key].pop(0) for key in parameters(function)[1] if numbers[key]}
         functions.append(partial(function, **options))
     count = len(default)
@@ -92,13 +92,13 @@ def _directions(use: Use, weights: Any) -> list[bool]:
 
 
 def _clip(use: Use, x: Any) -> Any:
-    """Return what an activation of a gate takes; that of an LSTM's cell is not clipped, as in other runtimes."""
+    """Clip the input of a gate's activation. As in other runtimes, an LSTM's cell is not clipped."""
     bound = use.attribute("clip")
     return x if bound is None else np.minimum(np.maximum(x, -bound), bound)
 
 
 def _fill(inputs: Sequence[Any]) -> list[Any]:
-    """Return eight inputs, some of which may be left out."""
+    """Return eight inputs, with None for those that are left out."""
     return [*inputs, *[None] * (8 - len(inputs))]
 
 
@@ -112,7 +112,7 @@ def _recurrent(
     joined: bool,
     products: Products = products,
 ) -> Any:
-    """Compute what the three share. ``joined``: the recurrent bias is added to that of the input at once."""
+    """Compute what RNN, GRU and LSTM share. With ``joined``, the recurrent bias is added to that of the input."""
     x, w, r, bias, lengths, *begin = _fill(inputs)
     layout = use.attribute("layout", 0)
     x = np.swapaxes(x, 0, 1) if layout else x

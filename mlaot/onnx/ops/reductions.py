@@ -1,4 +1,4 @@
-"""Reductions, searches and scans along axes, and what is normalized by them."""
+"""Reductions, searches and scans along axes, and the normalizations that use them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reduction(use: Use, x: Any, axes: Any = None, *, noop_with_empty_axes: bool 
 
 
 def _over_computed(use: Use, x: Any, axes: Any, keepdims: bool) -> Any:
-    """Reduce over axes that are computed: all that make the declared shape are compiled."""
+    """Reduce over computed axes: compile a branch for each set of axes that makes the declared shape."""
     target = assumed.declared_shape(use, AXES)
 
     def reduce(over: tuple[int, ...]) -> Any:
@@ -66,7 +66,7 @@ def _over_computed(use: Use, x: Any, axes: Any, keepdims: bool) -> Any:
 
 
 def _never_empty(use: Use, x: Any, axes: tuple[int, ...]) -> Any:
-    """Put what does not change other extremes where there is nothing to compare."""
+    """Return the input with one neutral element along each empty axis that is reduced."""
     neutral = {"ReduceMax": 0, "ReduceMin": 1, "ReduceLogSumExp": 0}.get(use.op)
     if neutral is None or all(x.shape[a] != 0 for a in axes):
         return x
@@ -103,7 +103,7 @@ def cumulative(use: Use, x: Any, axis: Any, *, reverse: bool = False, exclusive:
 
 
 def _log_softmax(x: Any, axis: int) -> Any:
-    """Subtract what is largest; where that is infinite, no difference of infinities is a number, and all are nan."""
+    """Subtract the largest element first. Its difference with itself is nan if it is infinite, and so is the result."""
     shifted = x - np.max(x, axis=axis, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 

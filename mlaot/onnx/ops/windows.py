@@ -219,7 +219,7 @@ def col2im(use: Use, x: Any, image: Any, block: Any) -> Any:
     channels = assumed.declared_extent(use, 1, error)
     elements = x.shape[1] // channels if channels and is_fixed(*x.shape[1:], *sizes) else 0
     if not (0 < elements <= LARGEST_BLOCK and 0 < n <= MOST_AXES):
-        raise Computed(f"{what} is computed when the model runs, and has too many meanings; make it constant")
+        raise Computed(f"{what} is computed when the model runs, and can take too many values; make it constant")
 
     def fits(kernel: list[int]) -> bool:
         positions = _positions(use, sizes, kernel)

@@ -33,8 +33,8 @@ from mlaot.passes.algebra.simplify import number
 from mlaot.passes.base import pass_over
 from mlaot.schedule.tuning import MASK_BLOCKS, MASK_ROWS, MASK_WORK
 
-# What a node holds where the mask hides the scores: anything, if it is masked again, or one of two numbers. What has no
-# columns is a number of each row.
+# The values of a node where the mask hides the scores: any value, if it is masked again, or one of two numbers. A node
+# without columns has one number per row.
 ANYTHING, MINUS_INFINITY, ZERO, ROW = "anything", "-inf", "0", "row"
 HIDDEN: dict[float | None, str] = {-np.inf: MINUS_INFINITY, 0.0: ZERO}
 Axes = tuple[int | None, int | None]

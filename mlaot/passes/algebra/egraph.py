@@ -41,11 +41,11 @@ from mlaot.passes.raising import contract
 from mlaot.passes.rewrite import Rule
 from mlaot.passes.subgraphs import everywhere
 
-FORMS = 8  # of a class that the rules of its users see, and combinations of those of arguments
+FORMS = 8  # forms of a class that its users' rules see, and combinations of the arguments' forms
 LEVELS = 3  # below a node at which rules see other forms
 DEPTH = 8  # rules that fire on what other rules made
 GROWTH, LEAST = 4, 1000  # forms that rules may make: so many for each node, and some
-MOST = 1 << 256  # a cost; where values are shared again and again, that of a tree has no bound
+MOST = 1 << 256  # the largest cost, as the cost of a tree has no bound if its values are shared repeatedly
 FUNCTION = 8  # operations of a function such as exp, or of a quotient
 LOOP = 4  # operations for each label of a contraction: reshapes, which are views, save loops
 SHOWN = 3  # ops of a printed form, one inside the other
@@ -81,7 +81,7 @@ class EGraph:
         self._parent: dict[Node, Node] = {}
         self._forms: dict[Node, list[Node]] = {}  # by representative, the newest first
         self._table: dict[object, Node] = {}
-        self._level: dict[Node, int] = {}  # how far below a node its arguments are other forms than those of its like
+        self._level: dict[Node, int] = {}  # how many levels below a node its arguments may be other forms
         self._steps: dict[Node, list[Step]] = {}
         self._time = 0
 

@@ -70,7 +70,8 @@ TINY = float(np.finfo(np.float32).tiny)
 NEVER_NEGATIVE = (ew.relu, ew.abs_, ew.exp)
 EXACT = 2**24  # up to which float32 holds every integer
 
-# Bytes whose last axis is that of words, the byte that stands for 0, the step between bytes, a factor of results.
+# Bytes whose last axis is the axis of words, the byte that represents 0, the step between bytes, and a factor of
+# results.
 Bytes = tuple[Node, int | Node, float, Node | None]
 Move = tuple[Node, int, int]  # a node that moves elements, and the axis of words in its argument and in its result
 
@@ -137,7 +138,7 @@ def quantize(module: Module) -> None:
             graph.forward(node, loop.rebuild())
         count += _quantize_products(module, _in_entry(module, graph, is_fixed))
     if module.options.quantize and not count + len(module.quantized):
-        what, instead = f"adds {BYTES_EXTENT} products or more", ""
+        what, instead = f"sums {BYTES_EXTENT} or more terms", ""
         if module.unquantized:
             what, instead = "is faster with bytes", ", or choose 'int8-all'"
         raise MlaotError(

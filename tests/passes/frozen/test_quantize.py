@@ -399,7 +399,7 @@ def small(x: mlaot.f32[BATCH, 5]):
 @pytest.mark.parametrize(
     ("model", "sample", "said"),
     [
-        (small, None, "but no product with frozen float32 weights adds 16 products or more; leave the key out"),
+        (small, None, "but no product with frozen float32 weights sums 16 or more terms; leave the key out"),
         (dense, np.ones((3, 39)), "the sample's x is of shape (3, 39), expected f32[batch,40]"),
         (dense, np.ones(40), "the sample's x is float64 of shape (40,), expected f32[batch,40]"),
         (dense, np.array([["a"] * 40]), "the sample's x is <U1 of shape (1, 40), expected f32[batch,40]"),
