@@ -71,7 +71,8 @@ def place_in_project() -> Callable[[FrameType], str]:
     def place(frame: FrameType | None) -> str:
         while build is not None and frame is not None:
             path = Path(frame.f_code.co_filename)
-            if path.is_absolute() and path.is_relative_to(build.folder) and "site-packages" not in path.parts:
+            is_module = path.suffix == ".py" and "site-packages" not in path.parts  # not a script of an environment
+            if is_module and path.is_absolute() and path.is_relative_to(build.folder):
                 return f"{path.relative_to(build.folder).as_posix()}:{frame.f_lineno}"
             frame = frame.f_back
         return ""

@@ -6,13 +6,14 @@ No test looks at a clock: a stage lasts until its line has come, and patience is
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from mlaot import stages
-from mlaot.errors import MlaotError
+from mlaot.errors import MlaotError, building, place_in_project
 from mlaot.stages import BUILD, PASSES, State, follow, print_lines, report_progress, stage, stages_of, write_states
 
 from .commands.conftest import Cli, cli, complaint, start
@@ -202,3 +203,12 @@ def test_a_fast_build_says_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("MLAOT_PATIENCE", "1000000")
     Path("fast.py").write_text("import mlaot\n\n@mlaot.model\ndef model(x: mlaot.f32[2]):\n    return x + 1\n")
     assert cli("emit", "fast:model", "--out", "c").err == ""
+
+
+@pytest.mark.parametrize(("name", "place"), [("model.py", "model.py:1"), ("v/bin/mlaot", ""), ("/else/model.py", "")])
+def test_places_are_those_of_the_projects_modules(tmp_path: Path, name: str, place: str) -> None:
+    """Not those of the script that runs a command, which may lie in an environment in the project's folder."""
+    names = {"frame": sys._getframe}
+    exec(compile("found = frame()", str(tmp_path / name), "exec"), names)
+    with building(tmp_path):
+        assert place_in_project()(names["found"]) == place

@@ -2,7 +2,7 @@
 
 README.md and others of its folder become pages, and other files that a page links to are served as text.
 ``<!-- file: model.py -->`` in front of a block, by which tests write that file, becomes the title of the block. Blocks
-in a row that each have a line in bold above become tabs.
+in a row that each have a line in bold above become tabs. A head of a table that says nothing is no head.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?://)([^)#\s]+)")
 NAMED = re.compile(r"^<!-- file: (?P<name>.+) -->\n```(?P<language>\w+)$", re.MULTILINE)
 TAB = r"\*\*[^*\n]+\*\*\n\n```.*?\n```\n"
 TABS = re.compile(rf"^{TAB}(?:\n{TAB})+", re.MULTILINE | re.DOTALL)
+EMPTY_HEAD = re.compile(r"<th([^>]*)></th>")
 NOTE = re.compile(r"^<!-- .* -->\n(?=```)", re.MULTILINE)
 
 
@@ -69,3 +70,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     named = NAMED.sub(r'```\g<language> title="\g<name>"', LINK.sub(moved, markdown))
     return TABS.sub(tabs, NOTE.sub("", named))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make plain cells of heads without a text, which screen readers would announce."""
+    return EMPTY_HEAD.sub(r"<td\1></td>", html)

@@ -37,6 +37,8 @@ def parse(content: bytes, path: Path) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(content)
     except (DecodeError, ValueError):
+        if content.startswith(b"version https://git-lfs"):
+            raise MlaotError(f"{path} is a pointer of Git LFS, not the file itself; fetch it: git lfs pull") from None
         raise MlaotError(f"{path} is no ONNX file, or it is damaged") from None
     return model
 

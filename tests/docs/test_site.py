@@ -77,4 +77,5 @@ def test_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=projects.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "tour" / "index.html").exists()
-    assert "tabbed-labels" in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
+    assert '<label for="__tabbed_' in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
+    assert not re.search("<th[^>]*></th>", (tmp_path / "readme" / "index.html").read_text(encoding="utf-8"))

@@ -135,7 +135,7 @@ GOOD: dict[str, Any] = {"outputs": W * X, "inputs": {"x": X}, "parameters": {"w"
         ({"outputs": {"a b": W}}, "an output's name must be an identifier, got 'a b'"),
         ({"loss": [W * X]}, "loss: expected a Value, got list"),
         ({"loss": 0.5}, "loss: expected a Value, got float 0.5"),
-        ({"loss": lambda out: out}, "loss: expected a Value, got function"),
+        ({"loss": lambda out: out}, "loss: expected a Value, got the function <lambda>, not what it returns"),
         ({"parameters": W}, "parameters: expected a dict of names to Values, a list of Values or a network, got Value"),
         ({"parameters": {"w": 1.0}}, "parameters['w']: expected a Value"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', got 'float16'"),

@@ -133,6 +133,13 @@ def test_damaged_file(tmp_path: Path, content: bytes) -> None:
         mlaot.onnx.load(path).trace()
 
 
+def test_a_pointer_in_place_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", encoding="utf-8")
+    with pytest.raises(MlaotError, match=r"model.onnx is a pointer of Git LFS, not the file itself; fetch it: git lfs"):
+        mlaot.onnx.load(path)
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(MlaotError, match=r"cannot read .*: No such file"):
         mlaot.onnx.load(tmp_path / "model.onnx")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -200,4 +201,6 @@ def _array(values: Sequence[Any]) -> Array:
 
 def kind_of(thing: Any) -> str:
     """Describe a value for an error message."""
+    if isinstance(thing, FunctionType):
+        return f"the function {thing.__name__}, not what it returns"
     return f"an array of {thing.dtype}" if isinstance(thing, np.ndarray) else f"{type(thing).__name__} {thing!r:.40}"
