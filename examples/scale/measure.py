@@ -93,7 +93,7 @@ def kill_one(job: Job, moment: float, which: float, stop: threading.Event, hit: 
     """At a moment of the run kill one of the workers, which ``which`` in 0..1 chooses."""
     stop.wait(moment)
     while not stop.is_set():
-        if found := workers_of(job):
+        if found := [process for process in workers_of(job) if process != os.getpid()]:
             victim = found[int(which * len(found))]
             os.kill(victim, signal.SIGKILL)
             hit.append(victim)
@@ -177,7 +177,10 @@ def report(engines: Mapping[str, Engine], job: Job, rounds: int, kills: int) -> 
     good = job.folder / "plain" / job.runtime
     base = alone(measured, plain, job, 1, rounds, good)
     print(f"\n{job.model} by {job.runtime}: {rows:,} rows in {len(job.parts)} files; plain calls in one process:")
-    print(f"  {rows / base.seconds:,.0f} rows/s, {base.cpu / rows * 1e6:,.1f} µs of a CPU a row", flush=True)
+    print(
+        f"  {rows / base.seconds:,.0f} rows/s, {base.cpu / rows * 1e6:,.1f} µs of a CPU a row; {base.memory}",
+        flush=True,
+    )
     for name, engine in engines.items():
         if kills:
             once = alone(measured, engine, job, 2, 1, out).seconds
