@@ -21,9 +21,6 @@ class Memory:
     total: float
     weights: float
 
-    def __str__(self) -> str:
-        return f"{self.total:,.0f} MB in {self.workers} processes, of it {self.weights:,.1f} MB of weights"
-
 
 def workers_of(job: Job) -> list[int]:
     """Of this process and all that it and its children started, those that have loaded what scores the job."""
