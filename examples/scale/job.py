@@ -142,7 +142,8 @@ def make_wheel(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "mlp.onnx").write_bytes(mlp())
     (folder / "conv.onnx").write_bytes(conv())
-    subprocess.run([sys.executable, "-m", "mlaot", "wheel", ".", "--out", "wheels"], cwd=folder, check=True)
+    if subprocess.run([sys.executable, "-m", "mlaot", "wheel", ".", "--out", "wheels"], cwd=folder).returncode:
+        raise SystemExit("examples.scale: the wheel was not built")
     (wheel,) = (folder / "wheels").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
