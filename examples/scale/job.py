@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import subprocess
 import sys
 import zipfile
@@ -14,6 +13,7 @@ from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -83,7 +83,9 @@ class Job:
     @property
     def parts(self) -> list[Path]:
         """The files with the rows."""
-        return [self.folder / self.model / f"part-{k:04}.parquet" for k in range(-(-self.rows // self.task.file_rows))]
+        return [
+            self.folder / self.model / f"part-{k:04}.parquet" for k in range(math.ceil(self.rows / self.task.file_rows))
+        ]
 
 
 @cache
@@ -108,13 +110,12 @@ def scorer(job: Job) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 def score_file(job: Job, part: Path, out: Path) -> None:
     """Score a Parquet file, batch by batch, into one of the same name. Done twice, it is the same file."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    run, begun = scorer(job), out / f".{part.name}.{os.getpid()}"
+    run, begun = scorer(job), out / f".{part.name}.{uuid4()}"  # of other machines, too
     with pq.ParquetFile(part, memory_map=True) as file:
         answers = [run(batch) for batch in file.iter_batches(job.task.batch_rows, use_threads=False)]
-    import pyarrow as pa
-
     pq.write_table(pa.Table.from_batches(answers), begun)
     begun.rename(out / part.name)
 
@@ -142,7 +143,8 @@ def make_wheel(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "mlp.onnx").write_bytes(mlp())
     (folder / "conv.onnx").write_bytes(conv())
-    subprocess.run([sys.executable, "-m", "mlaot", "wheel", ".", "--out", "wheels"], cwd=folder, check=True)
+    if subprocess.run([sys.executable, "-m", "mlaot", "wheel", ".", "--out", "wheels"], cwd=folder).returncode:
+        raise SystemExit("examples.scale: the wheel was not built")
     (wheel,) = (folder / "wheels").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")

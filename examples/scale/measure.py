@@ -9,11 +9,12 @@ import platform
 import random
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
@@ -26,6 +27,10 @@ from examples.scale import job as jobs
 from examples.scale.job import ROOT, TASKS, Job
 from examples.scale.workers import Memory, cpu_seconds, memory, workers_of
 
+HEADS = (
+    *("model", "runtime", "engine", "workers", "rows/s", "of linear", "by CPU seconds", "µs of CPUs a row"),
+    *("start, s", "one file, s", "memory, MB", "weights, MB"),
+)
 # Starts the engine with so many workers of one thread; the function scores files into a folder.
 Engine = Callable[[Job, int], AbstractContextManager[Callable[[Sequence[Path], Path], None]]]
 
@@ -44,8 +49,6 @@ class Measured:
 @contextmanager
 def plain(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], None]]:
     """No engine: calls in one process."""
-    import sys
-
     sys.path.insert(0, str(job.site))
 
     def run(parts: Sequence[Path], out: Path) -> None:
@@ -75,8 +78,6 @@ def killed(engine: Engine, job: Job, workers: int, seconds: float, times: int, o
     with engine(job, workers) as run:
         timed(run, job.parts, out / "all")
         for _ in range(3 * times):
-            if len(took) == times:
-                return took
             stop, hit = threading.Event(), list[int]()
             moment = rng.uniform(0.05, 0.8) * seconds
             thread = threading.Thread(target=kill_one, args=(job, moment, rng.random(), stop, hit))
@@ -86,6 +87,8 @@ def killed(engine: Engine, job: Job, workers: int, seconds: float, times: int, o
             thread.join()
             check(job, out / "all", good / "all")
             took += [spent] * len(hit)
+            if len(took) == times:
+                return took
     raise SystemExit(f"only {len(took)} of {3 * times} runs had a worker to kill: take more rows")
 
 
@@ -93,11 +96,12 @@ def kill_one(job: Job, moment: float, which: float, stop: threading.Event, hit: 
     """At a moment of the run kill one of the workers, which ``which`` in 0..1 chooses."""
     stop.wait(moment)
     while not stop.is_set():
-        if found := workers_of(job):
+        if found := [process for process in workers_of(job) if process != os.getpid()]:
             victim = found[int(which * len(found))]
-            os.kill(victim, signal.SIGKILL)
-            hit.append(victim)
-            return
+            with suppress(ProcessLookupError):  # it may have ended
+                os.kill(victim, signal.SIGKILL)
+                hit.append(victim)
+                return
         stop.wait(0.01)
 
 
@@ -152,7 +156,7 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def main(engines: Mapping[str, Engine], packages: Sequence[str], arguments: list[str]) -> None:
-    """Make the wheel and the rows, then print a table for each model."""
+    """Make the wheel and the rows, then print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "scale", help="for all that is made")
     parser.add_argument("--model", choices=(*TASKS, "all"), default="all")
@@ -166,29 +170,38 @@ def main(engines: Mapping[str, Engine], packages: Sequence[str], arguments: list
     os.environ["PYTHONPATH"] = str(ROOT)
     jobs.prepare(folder, {model: options.rows or TASKS[model].rows for model in models})
     print(", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]))
+    if not options.kill:
+        print(f"\n| {' | '.join(HEADS)} |\n|---|---|---|{'--:|' * (len(HEADS) - 3)}")
     runtimes = ("mlaot", "onnxruntime") if options.runtime == "all" else (options.runtime,)
     for model, runtime in product(models, runtimes):
         report(engines, Job(folder, model, runtime, options.rows or TASKS[model].rows), options.rounds, options.kill)
 
 
 def report(engines: Mapping[str, Engine], job: Job, rounds: int, kills: int) -> None:
-    """Print what was measured with a model and a runtime."""
+    """Print what was measured with a model and a runtime: rows of a table, or what kills did."""
     rows, out = len(job.parts) * job.task.file_rows, job.folder / "out"
     good = job.folder / "plain" / job.runtime
     base = alone(measured, plain, job, 1, rounds, good)
-    print(f"\n{job.model} by {job.runtime}: {rows:,} rows in {len(job.parts)} files; plain calls in one process:")
-    print(f"  {rows / base.seconds:,.0f} rows/s, {base.cpu / rows * 1e6:,.1f} µs of a CPU a row", flush=True)
+    if not kills:
+        print_row(job, "plain calls", 1, rows, base, base)
     for name, engine in engines.items():
         if kills:
             once = alone(measured, engine, job, 2, 1, out).seconds
             took = alone(killed, engine, job, 2, once, kills, out, good)
-            print(f"  {name}: {kills} runs, a worker killed in each: each of {rows:,} rows was scored exactly once")
-            print(f"    {once:.1f} s without a kill, {min(took):.1f} to {max(took):.1f} s with one", flush=True)
+            print(f"{name}, {job.model} by {job.runtime}: {kills} runs of {rows:,} rows, a worker killed in each;")
+            print(f"  all rows were scored exactly once, in {min(took):.1f} to {max(took):.1f} s", end=" ")
+            print(f"({once:.1f} s without a kill)", flush=True)
             continue
         for workers in (1, 2):
             it = alone(measured, engine, job, workers, rounds, out)
             check(job, out / "all", good / "all")
-            share, cpu = base.seconds / it.seconds / workers, base.cpu / it.cpu
-            print(f"  {name}, {workers} worker{'s' * (workers > 1)}: {rows / it.seconds:,.0f} rows/s,", end=" ")
-            print(f"{share:.2f} of linear, {cpu:.2f} by CPU seconds; starts in {it.start:.1f} s,", end=" ")
-            print(f"one file in {it.one_file:.2f} s; {it.memory}", flush=True)
+            print_row(job, name, workers, rows, it, base)
+
+
+def print_row(job: Job, name: str, workers: int, rows: int, it: Measured, base: Measured) -> None:
+    """Print a row of the table that ``HEADS`` begins."""
+    share, cpu = base.seconds / it.seconds / workers, base.cpu / it.cpu
+    speed = [f"{rows / it.seconds:,.0f}", f"{share:.2f}", f"{cpu:.2f}", f"{it.cpu / rows * 1e6:,.1f}"]
+    size = [f"{it.memory.total:,.0f}", f"{it.memory.weights:,.1f}"]
+    cells = [job.model, job.runtime, name, str(workers), *speed, f"{it.start:.1f}", f"{it.one_file:.1f}", *size]
+    print(f"| {' | '.join(cells)} |", flush=True)

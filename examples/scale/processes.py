@@ -1,11 +1,11 @@
-"""Score with Python's own processes: ``multiprocessing.Pool``, and ``concurrent.futures`` with another try."""
+"""Score with Python alone: threads, ``multiprocessing.Pool``, and ``concurrent.futures`` with another try."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +21,18 @@ TRIES = 4  # for a file
 def add_path(folder: Path) -> None:
     """Let a worker import the wheel; where it is installed, nothing is to be done."""
     sys.path.insert(0, str(folder))
+
+
+@contextmanager
+def threads(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], None]]:
+    """Threads of one process: neither Arrow nor a call of the model holds Python's global lock."""
+    add_path(job.site)
+    with ThreadPoolExecutor(workers) as executor:
+
+        def run(parts: Sequence[Path], out: Path) -> None:
+            list(executor.map(partial(score_file, job, out=out), parts))
+
+        yield run
 
 
 @contextmanager
@@ -88,8 +100,8 @@ def unfinished(executor: ProcessPoolExecutor, score: Callable[[Path], None], par
 
 
 def main(arguments: list[str]) -> None:
-    """Measure both; only the second survives a kill."""
-    engines = {"multiprocessing": pool, "concurrent.futures": futures}
-    if "--kill" in arguments:
-        del engines["multiprocessing"]
+    """Measure all of them; only the last survives a kill."""
+    engines: dict[str, measure.Engine] = {"concurrent.futures": futures}
+    if "--kill" not in arguments:
+        engines = {"threads": threads, "multiprocessing": pool, **engines}
     measure.main(engines, ("pyarrow",), arguments)

@@ -1,4 +1,4 @@
-"""The workers of an engine as Linux shows them: processes below this one that have a model's code in their memory."""
+"""The workers of an engine as Linux shows them: processes from this one on that have a model's code in their memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ class Memory:
     total: float
     weights: float
 
-    def __str__(self) -> str:
-        return f"{self.total:,.0f} MB in {self.workers} processes, of it {self.weights:,.1f} MB of weights"
-
 
 def workers_of(job: Job) -> list[int]:
-    """The processes that this one and its children started, and that have loaded what scores the job."""
+    """Of this process and all that it and its children started, those that have loaded what scores the job."""
     code = f"/scored/{job.model}." if job.runtime == "mlaot" else "/onnxruntime_pybind11_state."
-    return [process for process in below(os.getpid()) if code in _read(process, "maps")]
+    return [process for process in [os.getpid(), *below(os.getpid())] if code in _read(process, "maps")]
 
 
 def below(root: int) -> list[int]:

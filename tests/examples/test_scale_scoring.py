@@ -20,6 +20,8 @@ import mlaot
 from examples.scale import __main__ as command
 from examples.scale import processes
 from examples.scale.arrow import matrix, score, vectors
+from examples.scale.job import Job
+from examples.scale.measure import check
 from examples.scale.processes import score_all
 from examples.scale.workers import below, cpu_seconds
 
@@ -136,6 +138,26 @@ def test_arrow() -> None:
     column = vectors(answers)
     answers[1, 1] = 5
     assert column.to_pylist() == [[1, 1], [1, 5], [1, 1]]
+
+
+@pytest.mark.parametrize("fault", ["", "lost", "twice", "other"])
+def test_check(fault: str, tmp_path: Path) -> None:
+    """Rows that are lost or there twice are found, and so are other scores."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [(k, [k / 2, k / 3]) for k in range(6)]
+    got = {"": rows[::-1], "lost": rows[1:], "twice": [*rows, rows[3]], "other": [*rows[1:], (0, [0, 1e-7])]}[fault]
+    for name, part in (("good/a", rows[:3]), ("good/b", rows[3:]), ("out/a", got[:2]), ("out/b", got[2:])):
+        ids, scores = zip(*part, strict=True)
+        table = pa.table({"id": ids, "scores": pa.array(scores, pa.list_(pa.float32(), 2))})
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    (tmp_path / "out" / ".a.parquet.17").touch()  # of a worker that was killed
+    job = Job(tmp_path, "mlp", "mlaot", 6)
+    if not fault:
+        check(job, tmp_path / "out", tmp_path / "good")
+        return
+    with pytest.raises(SystemExit, match=r"mlp: 1 scores" if fault == "other" else r"mlp: [57] rows with [56] ids"):
+        check(job, tmp_path / "out", tmp_path / "good")
 
 
 def test_command(monkeypatch: pytest.MonkeyPatch) -> None:
