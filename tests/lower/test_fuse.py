@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot import nn
+from mlaot import nn, optim
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.settings.options import Options
@@ -93,3 +93,20 @@ def test_convolutions_with_leaky_relu() -> None:
         return sum(len(p.kernels) for p in compile_model(model, "m.nn", Options(isas=("v3",))).procedures)
 
     assert kernels(lambda y: np.where(y > 0, y, y * 0.2)) == kernels(lambda y: np.maximum(y, 0))
+
+
+@pytest.mark.parametrize("optimizer, kernels", [(optim.Adam(lr=0.1), 5), (optim.SGD(lr=0.1, momentum=0.9), 2)])
+def test_an_update_reads_and_writes_each_array_once(optimizer: Any, kernels: int) -> None:
+    """One kernel for each parameter has its moments as well; three more count Adam's steps."""
+    layer = nn.Linear(24, 40)
+
+    def loss(out: Any, y: mlaot.f32[40]) -> Any:
+        return F.mse_loss(out, y)
+
+    @mlaot.model(loss=loss, optimizer=optimizer, parameters=layer)
+    def model(x: mlaot.f32[24]):
+        return layer(x)
+
+    program = compile_model(model, "m.nn", Options())
+    (update,) = [procedure for procedure in program.procedures if procedure.entry.name == "update"]
+    assert len(update.kernels) == kernels
