@@ -15,6 +15,7 @@ from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.settings.options import Options
 
+from .. import projects
 from ..compiled import AVAILABLE, Library
 
 Array = np.ndarray[Any, Any]
@@ -110,3 +111,41 @@ def test_an_update_reads_and_writes_each_array_once(optimizer: Any, kernels: int
     program = compile_model(model, "m.nn", Options())
     (update,) = [procedure for procedure in program.procedures if procedure.entry.name == "update"]
     assert len(update.kernels) == kernels
+
+
+def test_slots_wait_for_no_reader_that_is_before_the_update(tmp_path: Path) -> None:
+    """A moment that something else reads as well, such as a product or another moment, is there before that."""
+    start = {name: np.random.default_rng(i).uniform(1, 2, (3, 8)).astype("f") for i, name in enumerate("abcg")}
+    a, b, c, g = (mlaot.Buffer(array, name) for name, array in start.items())
+
+    @mlaot.model
+    def model(x: mlaot.f32[BATCH, 3, 8]):
+        return x + a
+
+    @model.entry
+    def with_product():
+        moment = 0.5 * a + g
+        a.assign(moment)
+        b.assign(b - moment / (moment @ moment.T)[0, 0])
+
+    @model.entry
+    def with_square():
+        moment = 0.5 * a + g
+        square = 0.5 * b + moment * moment
+        a.assign(moment)
+        b.assign(square)
+        c.assign(c - moment / np.sqrt(square))
+
+    program = compile_model(model, "slots.nn", Options(isas=("base",)))
+    kernels = {procedure.entry.name: len(procedure.kernels) for procedure in program.procedures}
+    assert kernels == {"forward": 1, "with_product": 3, "with_square": 1}
+
+    made = projects.plain_module(model, "slots", tmp_path).Model()
+    made.with_product()
+    made.with_square()
+    once = start["a"] / 2 + start["g"]
+    twice = once / 2 + start["g"]
+    square = (start["b"] - once / (once @ once.T)[0, 0]) / 2 + twice * twice
+    expected = {"a": twice, "b": square, "c": start["c"] - twice / np.sqrt(square)}
+    for name, array in expected.items():
+        np.testing.assert_allclose(made.buffers[name].tolist(), array, rtol=1e-5)
