@@ -102,38 +102,52 @@ def batches(examples: int, batch: int, seed: int) -> Iterator[list[int]]:
 
 
 def take_step(model: Any, group: Group, data: tuple[Array, ...], rows: list[int], piece: int, ordered: bool) -> float:
-    """Do one update with the gradient of the joint batch ``rows``, and return the loss from before it.
-
-    ``ordered``: all gradients of pieces go to every process, which adds them in order of the pieces. The bits of the
-    result are then those of one process. Otherwise each process adds up its own, and the engine adds up the sums.
-    """
+    """Do one update with the mean gradient of the joint batch ``rows``; return its loss from before the update."""
     pieces = [rows[start : start + piece] for start in range(0, len(rows), piece)]
-    gradient = np.asarray(model.flat_gradients)
-    total, loss = np.zeros_like(gradient), np.zeros(1)
+    loss = add_in_order(model, group, data, pieces) if ordered else add_by_engine(model, group, data, pieces)
+    model.update()
+    return loss
+
+
+def add_by_engine(model: Any, group: Group, data: tuple[Array, ...], pieces: list[list[int]]) -> float:
+    """Add up the gradients of this process's pieces, then let the engine add up those of all, in the model's memory."""
+    gradient, loss = np.asarray(model.flat_gradients), np.zeros(1)
+    piece, count = len(pieces[0]), sum(map(len, pieces))
+    model.zero_grad()
+    for own in reversed(pieces[group.rank :: group.size]):
+        loss += backward(model, data, own)
+        if len(own) < piece:  # the last piece of all, and the first one here
+            gradient *= len(own) / piece
+    gradient *= piece / count
+    group.add_up(gradient)
+    group.add_up(loss)
+    return float(loss[0]) / count
+
+
+def add_in_order(model: Any, group: Group, data: tuple[Array, ...], pieces: list[list[int]]) -> float:
+    """Get the gradients of all pieces to every process, which adds them in order: its bits are those of one process."""
+    gradient, loss = np.asarray(model.flat_gradients), np.zeros(1)
+    total, count = np.zeros_like(gradient), sum(map(len, pieces))
     for first in range(0, len(pieces), group.size):
-        own = pieces[first + group.rank] if first + group.rank < len(pieces) else []
         model.zero_grad()
         part = np.zeros(1)
-        if own:
-            model.set_input(*(array[own] for array in data))
-            model.forward()
-            model.backward()
+        for own in pieces[first : first + group.size][group.rank : group.rank + 1]:
+            part += backward(model, data, own)
             gradient *= len(own)
-            part[0] = model.loss() * len(own)
-        if ordered:
-            for one in group.gather(gradient):
-                total += one
-            for value in group.gather(part):
-                loss += value
-        else:
-            total += gradient
-            loss += part
-    if not ordered:
-        group.add_up(total)
-        group.add_up(loss)
-    np.divide(total, len(rows), out=gradient)
-    model.update()
-    return float(loss[0]) / len(rows)
+        for one in group.gather(gradient):
+            total += one
+        for value in group.gather(part):
+            loss += value
+    np.divide(total, count, out=gradient)
+    return float(loss[0]) / count
+
+
+def backward(model: Any, data: tuple[Array, ...], rows: list[int]) -> float:
+    """Add the mean gradient of some rows to the model's gradients, and return the sum of their losses."""
+    model.set_input(*(array[rows] for array in data))
+    model.forward()
+    model.backward()
+    return float(model.loss()) * len(rows)
 
 
 def save_checkpoint(folder: Path, model: Any, losses: list[float]) -> None:

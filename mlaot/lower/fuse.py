@@ -231,9 +231,14 @@ class _Fusion:
         latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
         for other in latest[1:]:
             first = latest[0]
-            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
-                _absorb(first, other)
-                self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], first))
+            if _space(other) == _space(first):
+                self.absorb(first, other)
+
+    def absorb(self, group: Group, other: Group) -> None:
+        """Move the nodes of another group into a group, if these are not too many."""
+        if len(group.nodes) + len(other.nodes) <= GROUP_NODES:
+            _absorb(group, other)
+            self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], group))
 
     def readers(self, node: Node, group: Group) -> list[Node]:
         """Return the nodes that read a node of a group. For gates, only those that already have a group count."""
@@ -261,12 +266,33 @@ class _Fusion:
         if level > last.level and self.fits(node, last, level):
             last.level = level
 
+    def unite_slots(self, node: Node) -> None:
+        """Merge the row groups of slots that an update reads, behind what else it reads, so that they can take it in.
+
+        An optimizer's moments are such slots: all of its arrays then go through memory once. Nothing that has a group
+        may read them, or the groups would wait for each other.
+        """
+        if node not in self.updating:
+            return
+        sources = self.source_groups(node)
+        slots = [g for g in sources if g.closed and not g.members & self.outputs and _suits(node, g)]
+        slots = [g for g in slots if g.kind in ("rows", "loops") and g.shape == node.type.shape]
+        own = {g: {n for n in g.members if self.group_of.get(n) is g} for g in slots}
+        readers = {g: {u for n in own[g] for u in self.used[n]} - own[g] for g in slots}
+        slots = [g for g in slots if not any(u in self.group_of for u in readers[g])]
+        level = max([1 + g.level for g in sources if g not in slots] + [g.level for g in slots], default=0)
+        for group in slots:
+            group.level, first = level, slots[0]
+            if group is not first and _space(group) == _space(first):
+                self.absorb(first, group)
+
     def choose(self, node: Node) -> Group:
         """Return the group that computes a node: an open one that fits, or a new one."""
         if is_elementwise(node) and node.op is not ew.copy:
             if node not in self.written:
                 self.unite(node)
             self.delay_product(node)
+            self.unite_slots(node)
         group = self.candidate(node) if node.op is not ew.copy else None
         if group is not None and (node in self.written or group.closed) and node not in self.final:
             readers = {u for n in group.nodes if n not in self.written for u in self.used[n]}

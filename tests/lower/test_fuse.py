@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import mlaot
-from mlaot import nn
+from mlaot import nn, optim
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
 from mlaot.settings.options import Options
 
+from .. import projects
 from ..compiled import AVAILABLE, Library
 
 Array = np.ndarray[Any, Any]
@@ -93,3 +94,58 @@ def test_convolutions_with_leaky_relu() -> None:
         return sum(len(p.kernels) for p in compile_model(model, "m.nn", Options(isas=("v3",))).procedures)
 
     assert kernels(lambda y: np.where(y > 0, y, y * 0.2)) == kernels(lambda y: np.maximum(y, 0))
+
+
+@pytest.mark.parametrize("optimizer, kernels", [(optim.Adam(lr=0.1), 5), (optim.SGD(lr=0.1, momentum=0.9), 2)])
+def test_an_update_reads_and_writes_each_array_once(optimizer: Any, kernels: int) -> None:
+    """One kernel for each parameter has its moments as well; three more count Adam's steps."""
+    layer = nn.Linear(24, 40)
+
+    def loss(out: Any, y: mlaot.f32[40]) -> Any:
+        return F.mse_loss(out, y)
+
+    @mlaot.model(loss=loss, optimizer=optimizer, parameters=layer)
+    def model(x: mlaot.f32[24]):
+        return layer(x)
+
+    program = compile_model(model, "m.nn", Options())
+    (update,) = [procedure for procedure in program.procedures if procedure.entry.name == "update"]
+    assert len(update.kernels) == kernels
+
+
+def test_slots_wait_for_no_reader_that_is_before_the_update(tmp_path: Path) -> None:
+    """A moment that something else reads as well, such as a product or another moment, is there before that."""
+    start = {name: np.random.default_rng(i).uniform(1, 2, (3, 8)).astype("f") for i, name in enumerate("abcg")}
+    a, b, c, g = (mlaot.Buffer(array, name) for name, array in start.items())
+
+    @mlaot.model
+    def model(x: mlaot.f32[BATCH, 3, 8]):
+        return x + a
+
+    @model.entry
+    def with_product():
+        moment = 0.5 * a + g
+        a.assign(moment)
+        b.assign(b - moment / (moment @ moment.T)[0, 0])
+
+    @model.entry
+    def with_square():
+        moment = 0.5 * a + g
+        square = 0.5 * b + moment * moment
+        a.assign(moment)
+        b.assign(square)
+        c.assign(c - moment / np.sqrt(square))
+
+    program = compile_model(model, "slots.nn", Options(isas=("base",)))
+    kernels = {procedure.entry.name: len(procedure.kernels) for procedure in program.procedures}
+    assert kernels == {"forward": 1, "with_product": 3, "with_square": 1}
+
+    made = projects.plain_module(model, "slots", tmp_path).Model()
+    made.with_product()
+    made.with_square()
+    once = start["a"] / 2 + start["g"]
+    twice = once / 2 + start["g"]
+    square = (start["b"] - once / (once @ once.T)[0, 0]) / 2 + twice * twice
+    expected = {"a": twice, "b": square, "c": start["c"] - twice / np.sqrt(square)}
+    for name, array in expected.items():
+        np.testing.assert_allclose(made.buffers[name].tolist(), array, rtol=1e-5)
