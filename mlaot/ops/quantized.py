@@ -110,8 +110,8 @@ contract_bytes: Op = Op(
     _contract_bytes_reference,
     no_gradient,
     contraction("byte"),
-    doc="a sum of products by labels of bytes x, a last axis of 4, and y, words of 4 signed bytes; exact in 32 bits;"
-    " pairs: two neighbours in y have products whose sum 16 bits hold",
+    doc="a sum of products, exact in 32 bits, of bytes x, whose last axis is 4 long, and words y of 4 signed bytes;"
+    " with pairs, 16 bits hold the sum of two neighbours' products",
 )
 
 
@@ -204,8 +204,8 @@ contract_groups: Op = Op(
     _contract_groups_reference,
     no_gradient,
     grouped_contraction,
-    doc="the sum over groups, an axis of all arguments, of exact sums of x by fields of y, times the scales of both;"
-    " of 4 bits, fields are stored plus 8, and sums begin with the last argument",
+    doc="the sum over groups (an axis of all arguments) of exact sums of x by fields of y, times both scales, from the"
+    " last argument on; fields of 4 bits are stored plus 8",
 )
 
 

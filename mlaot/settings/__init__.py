@@ -164,8 +164,8 @@ class ModelSettings(Options):
     )
     tokenizer: str = key(
         "the tokenizer of a model of `llm`, or of an ONNX file, which then takes texts in place of"
-        " `input_ids`, `attention_mask` and `token_type_ids`: a file such as tokenizer.json, tokenizer.model or"
-        " tokenizer.bin, or a folder that has one",
+        " `input_ids`, `attention_mask` and `token_type_ids`. It is tokenizer.json, tokenizer.model or tokenizer.bin,"
+        " or a folder that has one",
         default="",
         otherwise="the tokenizer that the model's folder or GGUF file has, if any; an ONNX file takes tokens",
         expected="the path of a file or of a folder, such as 'tokenizer.json'",

@@ -27,8 +27,8 @@ CODE = ("mlaot/**/*.py", "examples/**/*.py", "benchmarks/**/*.py", "tests/docs/*
 LONGEST = 35  # words
 NAMES = re.compile(  # in lower case at the start of a sentence, too
     r"(?:bfloat16|cibuildwheel|clang|conda|conda-forge|float16|float32|float64|gcc|int4|int8|jax|meson|meson-python"
-    r"|microgpt|micrograd|mlaot|mljs|nan|ninja|onnx|onnxruntime|pandas|pip|pytest|ruff|safetensors|scikit-build-core"
-    r"|scikit-learn|setuptools|tiktoken|tokenizers|torch|transformers|uint8|uv|zig|zlib)\b|\S+\s*:|\S*(?:[./_(]\w|[A-Z])"
+    r"|emlearn|microgpt|micrograd|mlaot|mljs|nan|ninja|onnx|onnxruntime|pandas|pip|pytest|ruff|safetensors|scikit-build-core"
+    r"|scikit-learn|setuptools|tiktoken|tl2cgen|tokenizers|torch|transformers|uint8|uv|zig|zlib)\b|\S+\s*:|\S*(?:[./_(]\w|[A-Z])"
 )
 FILLERS = "actually|basically|clearly|easily|extremely|just|obviously|of course|quite|really|simply|very"
 FENCE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1[`~]* *$", re.MULTILINE | re.DOTALL)

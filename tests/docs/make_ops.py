@@ -227,10 +227,10 @@ def ops_part() -> Iterator[str]:
 def accuracy_part() -> Iterator[str]:
     yield "## Accuracy\n"
     yield (
-        "The largest errors of the vector functions in units of the last place, on all instruction sets, as\n"
-        "[tests/lower/ulp.py](../tests/lower/ulp.py) measures them: in f32 against every number where there is one\n"
-        "argument, in f64 at random points. Gradients, softmax and losses are made of these. Three functions have a\n"
-        "slower and closer form in f32 for models that are `deterministic`.\n"
+        "The table has the largest errors of the vector functions, in units of the last place, on all instruction\n"
+        "sets. [tests/lower/ulp.py](../tests/lower/ulp.py) measures them: in f32 for every number if the function has\n"
+        "one argument, and in f64 at random points. Gradients, softmax and losses are made of these functions. Three\n"
+        "of them have a slower and closer form in f32 for models that are `deterministic`.\n"
     )
     rows = [
         (f"`{name}`", *(f"{worst.get(grade, worst['f32']):.2f}" for grade in ("f32", "deterministic", "f64")))

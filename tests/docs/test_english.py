@@ -133,11 +133,10 @@ def test_pages_are_found() -> None:
     assert {"README.md", "docs/ops.md", "examples/gpt/README.md", "examples/flagships/magika.md"} <= names
 
 
-NOT_YET = ("docs/ops.md", "docs/settings.md")
 PAGES = [path.relative_to(ROOT).as_posix() for path in english.files(english.PAGES)]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
+@pytest.mark.parametrize("page", PAGES)
 def test_page_keeps_the_rules(page: str) -> None:
     assert not english.check(ROOT / page)
 
