@@ -38,7 +38,7 @@ BEYOND_A_SCHEMA = (
     "got 'Apache 2.0'",
     "does not cover",
     "no file of the project matches",
-    "which the wheel has only if [project] says so",
+    "which license-files of [project] does not list",
 )
 TABLES = [text for text, line in ERRORS.items() if "valid TOML" not in line and "[tool] of" not in line]
 

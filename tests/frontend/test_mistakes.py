@@ -386,7 +386,7 @@ MISTAKES = {
     ),
     "while without a bound": (
         model("return mlaot.while_loop(lambda v: v.sum() < 10, lambda v: v * 2, x)"),
-        "model.py:7: while_loop: expected bound=, the largest number of rounds, got none",
+        "model.py:7: while_loop: expected bound=, an integer that limits its rounds, got none",
     ),
     "condition of while": (
         model("return mlaot.while_loop(lambda v: v < 10, lambda v: v * 2, x, bound=4)"),

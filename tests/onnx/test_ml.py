@@ -411,7 +411,7 @@ def test_damaged_trees_say_what_is_wrong() -> None:
         run(node("TreeEnsembleRegressor", "x", "y", **(made | {"nodes_truenodeids": [77, 0, 0]})), {"y": FLOAT}, x=X)
     with pytest.raises(MlaotError, match="is below itself"):
         run(node("TreeEnsembleRegressor", "x", "y", **(made | {"nodes_truenodeids": [0, 0, 0]})), {"y": FLOAT}, x=X)
-    with pytest.raises(MlaotError, match="a node that is none"):
+    with pytest.raises(MlaotError, match="a node that the tree does not have"):
         run(node("TreeEnsembleRegressor", "x", "y", **(made | {"target_nodeids": [1, 5]})), {"y": FLOAT}, x=X)
     with pytest.raises(NotImplementedError, match="BRANCH_MEMBER cannot be compiled"):
         modes = {"nodes_modes": ["BRANCH_MEMBER", "LEAF", "LEAF"]}

@@ -250,7 +250,7 @@ def test_float64() -> None:
 @pytest.mark.parametrize(
     ("attrs", "match"),
     [
-        ({"activations": ["Swish"]}, "no activation 'Swish'"),
+        ({"activations": ["Swish"]}, "unknown activation 'Swish'"),
         ({"activations": ["Tanh", "Tanh"]}, "expected 1 activations, got 2"),
         ({"direction": "bidirectional"}, "does not fit weights of 1 directions"),
     ],

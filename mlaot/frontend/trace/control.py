@@ -136,7 +136,7 @@ def while_loop(condition: Function, body: Function, init: Any, bound: Any = None
     """
     if isinstance(bound, bool) or not (hasattr(bound, "__index__") or isinstance(bound, Expr)) or any_traced(bound):
         got = "none" if bound is None else repr(bound)
-        raise MlaotError(f"while_loop: expected bound=, the largest number of rounds, got {got}")
+        raise MlaotError(f"while_loop: expected bound=, an integer that limits its rounds, got {got}")
     carries, structure = tree.flatten(init)
 
     def test(carry: list[Any]) -> Any:
