@@ -392,7 +392,7 @@ SELDOM static int refuse_value(int dtype, const Part *to, PyObject *exception, c
     return -1;
 }
 
-// Copy a buffer to all of a part; axes that it lacks, or has with an extent of 1, are repeated.
+// Copy a buffer to all of a part, and repeat it along axes that it lacks or has with an extent of 1.
 SELDOM static int assign_buffer(int dtype, const Part *to, const Py_buffer *view)
 {
     const int lacks = to->rank - view->ndim;
@@ -645,7 +645,7 @@ static int read_extents(PyObject *tuple, ptrdiff_t *shape)
     return (int)rank;
 }
 
-// An Array of what array_reduce() gave; what it did not give is refused.
+// Make an Array of what array_reduce() returned, and refuse anything else.
 SELDOM static PyObject *array_restore(PyObject *type, PyObject *args)
 {
     const char *name;

@@ -60,7 +60,7 @@ SELDOM static PyObject *pack_tensors(Model *self, bool all)
     return bytes;
 }
 
-// Let an error of the operating system name the file that the caller asked for, whatever it was about.
+// Make an error of the operating system name the file that the caller asked for, not the temporary one.
 SELDOM static void blame(PyObject *path)
 {
     if (PyErr_Occurred() == NULL || !PyErr_ExceptionMatches(PyExc_OSError)) {
@@ -75,7 +75,7 @@ SELDOM static void blame(PyObject *path)
     PyErr_Restore(type, value, traceback);
 }
 
-// Call a method to tidy up behind an error, which stays the one that is raised.
+// Call a method to clean up after an error. That error remains the one that is raised.
 static void call_behind_error(PyObject *object, const char *method, PyObject *argument)
 {
     PyObject *type, *value, *traceback;
@@ -403,7 +403,7 @@ static int check_tensor(PyObject *where, const Slot *slot, PyObject *head, ptrdi
     return 0;
 }
 
-// Does the file have a part of the slots that it need not have? -1 with an error.
+// Tell whether the file has a part of the optional slots; -1 with an error.
 static int has_further(const Table *table, PyObject *head)
 {
     for (int k = table->needed_slots; k < table->slot_count; k++) {
@@ -415,7 +415,7 @@ static int has_further(const Table *table, PyObject *head)
 }
 
 #if HAS_GRADIENTS
-// Refuse a file with a tensor more, by its name.
+// Refuse a file with a tensor too many; the error names that tensor.
 static int check_names(const Table *table, PyObject *where, PyObject *head)
 {
     PyObject *name, *tensor;

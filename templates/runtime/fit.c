@@ -131,7 +131,7 @@ static void run_entry(const Fit *fit, int number, char **p, int n)
     fit->call.model->kernels[entry->kernel](p, fit->call.dim);
 }
 
-// As many steps on one example each.
+// Run the same number of steps on one example each.
 static void run_block(Fit *fit)
 {
     const Table *table = TABLE_OF(fit);
@@ -251,7 +251,7 @@ SELDOM static int report(const Fit *fit)
     return result == NULL ? -1 : 0;
 }
 
-// All steps. Between two of them signals are seen, the callback runs, and other calls of this model have their turn.
+// Run all steps. Between two steps, signals are handled, the callback runs, and other calls of this model may run.
 static int train(Fit *fit)
 {
     Model *model = fit->call.model;

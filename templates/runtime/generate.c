@@ -1,5 +1,5 @@
 // ----------------------------------------------------------------------------------------------------------- generate
-// How a text goes on: an iterator that chooses a token, and lets the entry read it when the next one is asked for.
+// Continue a text: an iterator that chooses a token, and lets the entry read it when the next one is requested.
 #pragma once
 
 #include "runtime/tokens.c"
@@ -114,7 +114,7 @@ static ptrdiff_t choose(Generation *generation)
     return FAILED;
 }
 
-// Whether a token is among the numbers that end an answer.
+// Tell whether a token is one of those that end an answer.
 static bool is_stop(PyObject *stops, ptrdiff_t token)
 {
     for (Py_ssize_t i = 0, count = PyTuple_Size(stops); i < count; i++) {

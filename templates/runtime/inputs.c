@@ -67,7 +67,7 @@ typedef struct {
     PyObject *further;  // the strings that no port knows: their numbers by their bytes; or NULL
 #endif
 #if HAS_STEPS
-    bool gives_all;   // also the inputs that are made else, as a selftest does
+    bool gives_all;   // a selftest also passes the inputs that a call would make itself
     Column *columns;  // of the steps, then of the inputs that they take; or NULL
 #endif
     char *p[PORTS + 4 + HAS_REFUSALS + MAX_COUNTS];
@@ -92,7 +92,7 @@ static int asked_of(const Entry *entry)
 #endif
 }
 
-// How many a call has: those, and in a selftest the ones that are made else.
+// How many inputs a call has. A selftest also passes those that a call would make itself.
 static int asked_in(const Call *call)
 {
 #if HAS_STEPS
@@ -161,7 +161,7 @@ static bool is_convertible(const Port *port, int from)
 
 typedef struct { char text[200]; } Mend;
 
-// What makes the right numbers of a buffer with others, unless some would be cut off.
+// Return the advice for an error how to convert a buffer's numbers, unless some would be cut off.
 SELDOM static Mend mend_buffer(const Port *port, PyObject *object, const Py_buffer *view)
 {
     const int from = buffer_dtype(view);
@@ -456,7 +456,7 @@ static int see_number(Call *call, int i, PyObject *number)
     return match_shape(call, i, dtype_words(port));
 }
 
-// A DataFrame, a Series, a tensor: what makes an array of itself.
+// Take a DataFrame, a Series or a tensor, which makes an array of itself.
 static int see_convertible(Call *call, int i, PyObject *object)
 {
     PyObject *array = PyObject_CallMethod(object, "__array__", NULL);
@@ -551,7 +551,7 @@ static int see_texts(Call *call, int i, PyObject *object)
 }
 
 #endif
-// Hold nothing of an input yet.
+// Start an input that refers to no objects yet.
 static void begin_input(Call *call, int i)
 {
     Input *input = &call->inputs[i];
@@ -737,7 +737,7 @@ static int check_extents(const Call *call, const Bound *bounds, int count)
     return 0;
 }
 
-// Are the dims large enough for the outputs, and for what is computed in between?
+// Check that the dims are large enough for the outputs and for intermediate results.
 static int check_bounds(const Call *call)
 {
     return check_extents(call, call->entry->bounds, call->entry->bound_count);

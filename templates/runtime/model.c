@@ -82,7 +82,7 @@ enum { MAX_KEPT = 256 << 20 };  // what a call leaves for the next one: new memo
 
 static Workspace *workspace_new(ptrdiff_t bytes)
 {
-    // Zeros for the lanes of padding that are computed too: denormal numbers are slow.
+    // Padding is zero because its lanes are computed as well, and denormal numbers are slow.
     Workspace *workspace = PyMem_Calloc(1, sizeof(Workspace) + 64 + (size_t)bytes);
     if (workspace == NULL) {
         PyErr_NoMemory();
@@ -156,7 +156,7 @@ static bool is_stateful(const Model *self)
     return TABLE_OF(self)->slots != NULL;
 }
 
-// Take the lock, behind those who wait for it already; without the GIL.
+// Take the lock in turn with the threads that already wait for it. The caller does not hold the GIL.
 static void wait_for_state(Model *self)
 {
     PyThread_acquire_lock(self->turn, 1);

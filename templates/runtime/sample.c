@@ -54,7 +54,7 @@ static uint32_t weight_beside(double best, float score, double scale)
     return (uint32_t)(value * POWERS[fixed >> 27 & 15] >> 31 >> (fixed >> 31));
 }
 
-// Whether one comes before another: the likelier one, of equals the first token.
+// Tell whether one candidate comes before another: the likelier first, and of equals the smaller token.
 static bool is_likelier(const Candidate *a, const Candidate *b)
 {
     return a->score > b->score || (a->score == b->score && a->token < b->token);

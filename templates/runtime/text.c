@@ -22,7 +22,7 @@ static Page page_of(const Model *self)
     };
 }
 
-// Whether a page is as we left it: its buffers are anybody's.
+// Tell whether a page is unchanged since the last call: anyone can write to its buffers.
 static bool is_whole(const Page *page, const Text *text)
 {
     if (*page->place < 0 || *page->place > *page->length || *page->length > text->context) {
@@ -62,7 +62,7 @@ static void append_token(const Page *page, const Text *text, int32_t token)
     page->tokens[(*page->length)++] = token;
 }
 
-// Tell the entry how many tokens of a text there are with those that it reads.
+// Tell the entry how many tokens the text has, including those that it reads now.
 static void set_seen(const Text *text, ptrdiff_t seen, ptrdiff_t *dim)
 {
     if (text->seen >= 0) {

@@ -173,7 +173,7 @@ static void threads_release(Threads *threads)
     free(threads);
 }
 
-// Parts of the task on a helper; where there is no memory for it, on others.
+// Run parts of the task on a helper, or on other threads if there is no memory for it.
 static void help(Helper *self)
 {
     Threads *threads = self->threads;
