@@ -225,7 +225,7 @@ def measure(requests: int, count: int, changes: int) -> None:
             raise SystemExit(f"clients have {got} answers; status {server.returncode}:\n{said}")
         print(
             f"SIGTERM under load: the server ended {took:.2f} s later. It accepted {got:,} requests in all, and clients"
-            f" have as many right answers;\n  then each of the {at_end.outcomes['refused']} clients was refused"
+            f" have as many right\n  answers; then each of the {at_end.outcomes['refused']} clients was refused"
         )
     finally:
         server.kill()
