@@ -247,6 +247,17 @@ class _Fusion:
         views = [view for s in self.used[node] for view in self.used[s]] if node is group.nodes[0] else []
         return [u for n in views or [node] for u in self.used[n] if u in self.group_of]
 
+    def through(self, readers: Iterable[Node]) -> set[Node]:
+        """Return readers, and those of each reader that is computed where it is read, such as a view."""
+        found: set[Node] = set()
+        stack = [*readers]
+        while stack:
+            reader = stack.pop()
+            if reader not in found:
+                found.add(reader)
+                stack += self.used[reader] if self.is_inside(reader) else []
+        return found
+
     def delay_product(self, node: Node) -> None:
         """Move a node's last product after its other arguments, so that the product's epilogue can compute the node.
 
@@ -259,7 +270,7 @@ class _Fusion:
         last = max(free, key=lambda g: (g.level, self.order[g]), default=None)
         if last is None:
             return
-        readers = {u for n in last.nodes for u in self.readers(n, last)} - last.members - {node}
+        readers = self.through(u for n in last.nodes for u in self.readers(n, last)) - last.members - {node}
         if any(u in self.group_of or u not in self.updating for u in readers):
             return
         level = 1 + max((g.level for g in sources if g is not last), default=0)
@@ -278,7 +289,7 @@ class _Fusion:
         slots = [g for g in sources if g.closed and not g.members & self.outputs and _suits(node, g)]
         slots = [g for g in slots if g.kind in ("rows", "loops") and g.shape == node.type.shape]
         own = {g: {n for n in g.members if self.group_of.get(n) is g} for g in slots}
-        readers = {g: {u for n in own[g] for u in self.used[n]} - own[g] for g in slots}
+        readers = {g: self.through(u for n in own[g] for u in self.used[n]) - own[g] for g in slots}
         slots = [g for g in slots if not any(u in self.group_of for u in readers[g])]
         level = max([1 + g.level for g in sources if g not in slots] + [g.level for g in slots], default=0)
         for group in slots:

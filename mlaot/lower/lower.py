@@ -108,11 +108,13 @@ def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: S
         readers = [u for n in {root, root_of(node)} for u in used[n] if u is not root]
         if root.type.shape and readers:  # other kernels read padded rows, callers get dense ones
             graph.outputs[key] = ew.copy(node)
-    fused = fuse(graph)
+    fused, copied = fuse(graph), set[str]()
     while len(fitting := in_place(_slots(graph), *fused)) < len(graph.writes):
         for slot, node in graph.writes.items():
             if (graph.inputs[slot], slot_root(node)) not in fitting:
+                assert slot not in copied, f"bug in mlaot: no order of the kernels of {name} that write {slot}"
                 graph.writes[slot] = ew.copy(node)
+                copied.add(slot)
         fused = fuse(graph)
     return _lower_entry(name, graph, fused, storage, model, dims, list(zip(found, needs, strict=True)))
 

@@ -13,10 +13,12 @@ import mlaot
 from mlaot import nn, optim
 from mlaot.generate import compile_model
 from mlaot.nn import functional as F
+from mlaot.optim import Optimizer
 from mlaot.settings.options import Options
 
 from .. import projects
 from ..compiled import AVAILABLE, Library
+from ..projects import build_module, load
 
 Array = np.ndarray[Any, Any]
 BATCH = mlaot.dim("batch")
@@ -149,3 +151,50 @@ def test_slots_wait_for_no_reader_that_is_before_the_update(tmp_path: Path) -> N
     expected = {"a": twice, "b": square, "c": start["c"] - twice / np.sqrt(square)}
     for name, array in expected.items():
         np.testing.assert_allclose(made.buffers[name].tolist(), array, rtol=1e-5)
+
+
+class Mixed(Optimizer):
+    """Slots that later ones read through a view and a mask, which kernels compute where they are read."""
+
+    uses_step = True
+
+    def __init__(self, through_view: bool) -> None:
+        super().__init__(0.1, {})
+        self.through_view = through_view
+
+    def slots_of(self, options: Any) -> tuple[str, ...]:
+        return ("a", "b", "c")
+
+    def apply(self, x: Any, gradient: Any, slots: Any, options: Any, rate: Any, step: Any) -> Any:
+        a, number = slots["a"] * 0.9 + gradient, (step + 1).astype(x.dtype)
+        if self.through_view:
+            b = slots["b"] + a.reshape(-1)[:1]
+        else:
+            b = slots["b"] + np.where(a > 0, a, a * 0.5).sum(axis=-1, keepdims=True)
+        c = slots["c"] + b * number + a
+        return x - rate * (np.where(a > 0, a, a * 0.3) + b * 0.01 + c * 0.001) * number, {"a": a, "b": b, "c": c}
+
+
+@pytest.mark.parametrize("through_view", [False, True])
+def test_updates_that_read_slots_through_views_and_masks(through_view: bool, tmp_path: Path) -> None:
+    """The kernels have an order; ``update`` gives what ``train_step`` does."""
+    layer = nn.Linear(24, 40)
+
+    def loss(out: Any, y: mlaot.f32[40]) -> Any:
+        return F.mse_loss(out, y)
+
+    @mlaot.model(loss=loss, optimizer=Mixed(through_view), parameters=layer)
+    def model(x: mlaot.f32[24]) -> Any:
+        return layer(x)
+
+    module = load(build_module(model, "mixed", tmp_path, ("base",)))
+    whole, parts = module.Model(), module.Model()
+    x, y = (np.random.default_rng(0).normal(size=(6, n)).astype(np.float32) for n in (24, 40))
+    for _ in range(3):
+        whole.train_step(x, y)
+        parts.zero_grad()
+        parts.set_input(x, y)
+        parts.forward()
+        parts.backward()
+        parts.update()
+    np.testing.assert_allclose(parts.flat_parameters, whole.flat_parameters, rtol=1e-5, atol=1e-6)
