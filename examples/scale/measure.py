@@ -115,9 +115,11 @@ def timed(run: Callable[[Sequence[Path], Path], None], parts: Sequence[Path], ou
     """The seconds of one run into an empty folder, and those of all CPUs together."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    begun, cpu = time.perf_counter(), cpu_seconds()
-    run(parts, out)
-    return time.perf_counter() - begun, cpu_seconds() - cpu
+    with cpu_seconds() as cpu:
+        begun = time.perf_counter()
+        run(parts, out)
+        seconds = time.perf_counter() - begun
+    return seconds, cpu[0]
 
 
 @contextmanager

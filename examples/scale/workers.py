@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +52,35 @@ def memory(job: Job, processes: Sequence[int]) -> Memory:
     return Memory(len(processes), total / 1000, weights / 1000)
 
 
-def cpu_seconds() -> float:
-    """The CPU seconds of this process, of those below it, and of those that have ended and were waited for."""
-    ticks = 0
-    for process in [os.getpid(), *below(os.getpid())]:
-        ticks += sum(map(int, _read(process, "stat").rpartition(")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+@contextmanager
+def cpu_seconds() -> Iterator[list[float]]:
+    """Append the CPU seconds that this process and all below it take meanwhile.
+
+    It looks at them some times a second, since engines end processes without waiting for them. What a process takes
+    after the last look is missing.
+    """
+    first, last, stop, seconds = _ticks(), dict[int, int](), threading.Event(), list[float]()
+
+    def look() -> None:
+        while not stop.wait(0.3):
+            last.update(_ticks())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        stop.set()
+        thread.join()
+        last.update(_ticks())
+        ticks = sum(taken - first.get(process, 0) for process, taken in last.items())
+        seconds.append(ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _ticks() -> dict[int, int]:
+    """What this process and each below it has taken of CPUs, without its children."""
+    stats = {process: _read(process, "stat") for process in [os.getpid(), *below(os.getpid())]}
+    return {process: sum(map(int, stat.rpartition(")")[2].split()[11:13])) for process, stat in stats.items() if stat}
 
 
 def _pss(text: str) -> int:
