@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,6 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from examples.scale import wheels
 from examples.scale.arrow import score
 
 if TYPE_CHECKING:
@@ -143,11 +141,7 @@ def make_wheel(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "mlp.onnx").write_bytes(mlp())
     (folder / "conv.onnx").write_bytes(conv())
-    if subprocess.run([sys.executable, "-m", "mlaot", "wheel", ".", "--out", "wheels"], cwd=folder).returncode:
-        raise SystemExit("examples.scale: the wheel was not built")
-    (wheel,) = (folder / "wheels").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
+    wheels.build(folder, folder / "wheels", folder / "site")
 
 
 def make_rows(folder: Path, task: Task, files: int) -> None:

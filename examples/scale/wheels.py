@@ -1,4 +1,4 @@
-"""The wheels that the examples of training and serving need, built once and unpacked."""
+"""The wheels that the examples need, built once and unpacked."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ def site(*projects: Path) -> Path:
         if any(wheels.glob("*.whl")):
             continue  # its files may be in use
         print(f"building the wheel of {project.relative_to(EXAMPLES.parent)} ...", flush=True)
-        subprocess.run([sys.executable, "-m", "mlaot", "wheel", project, "--out", wheels], check=True)
-        (wheel,) = wheels.glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
+        build(project, wheels, folder)
     return folder
+
+
+def build(project: Path, wheels: Path, site: Path) -> None:
+    """Build the wheel of a project into the folder ``wheels``, and unpack it into ``site``."""
+    if subprocess.run([sys.executable, "-m", "mlaot", "wheel", project, "--out", wheels], check=False).returncode:
+        raise SystemExit(f"examples.scale: the wheel of {project.name} was not built")
+    (wheel,) = wheels.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
 
 
 def environ(*projects: Path) -> dict[str, str]:
