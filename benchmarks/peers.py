@@ -32,7 +32,7 @@ def mlaot(folder: Path, work: dict[str, Any]) -> Run:
     nn = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(nn)
     if not work["batch"]:
-        return nn.predict if work["network"] == "forest" else nn.forward
+        return nn.predict if work.get("network") == "forest" else nn.forward
 
     def epoch(x: Any, label: Any) -> Any:
         nn.fit(x, label, batch=work["batch"], lr=work["rate"], shuffle=False)

@@ -12,7 +12,7 @@ LIMITS = {"isa": "v3", "operations": 1e11, "near": 1e11, "far": 1e10}
 
 
 def kernel(operations: int | None, bytes_: int, seconds: float, title: str = "contract") -> dict[str, Any]:
-    return {"operations": operations, "bytes": bytes_, "seconds": {"v3": seconds}, "title": title}
+    return {"operations": operations, "bytes": bytes_, "rounds": 1, "seconds": {"v3": seconds}, "title": title}
 
 
 def test_roofline_has_a_point_for_each_kernel_with_operations() -> None:
