@@ -12,9 +12,11 @@ import pytest
 import mlaot
 from mlaot import nn
 from mlaot.generate import compile_model
+from mlaot.ir import DTYPES, Graph, Type
 from mlaot.ir.text import text
 from mlaot.nn import functional as F
 from mlaot.onnx.protos import line_of, part_of
+from mlaot.ops import elementwise as ew
 from mlaot.settings.options import Options
 
 batch = mlaot.dim("batch")
@@ -62,6 +64,22 @@ def test_kernels_know_their_line() -> None:
     gradients = {"conv.grad": "self.conv(x)", "fc.grad": "return self.fc(h)", "cross_entropy.grad": "return F.cross"}
     for part, code in (expected | gradients).items():
         assert lines["train_step"][part] == {line(code)}, part
+
+
+def test_a_better_node_takes_what_it_does_not_know() -> None:
+    """Its part and its line are those of the node that it stands for, unless it was made with its own."""
+    graph = Graph("g")
+    x = graph.input("x", Type(DTYPES["f32"], (2,)))
+    graph.origin, graph.line = "layer", "model.py:3"
+    old = ew.exp(x)
+    graph.origin, graph.line = "other", "model.py:9"
+    own = ew.abs_(x)
+    graph.origin = graph.line = ""
+    better = ew.neg(x)
+    graph.forward(old, better)
+    assert (better.origin, better.line) == ("layer", "model.py:3")
+    graph.forward(better, own)
+    assert (own.origin, own.line) == ("other", "model.py:9")
 
 
 def test_graphs_show_lines_to_people_only() -> None:
