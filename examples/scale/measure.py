@@ -25,7 +25,7 @@ import numpy as np
 
 from examples.scale import job as jobs
 from examples.scale.job import ROOT, TASKS, Job
-from examples.scale.workers import Memory, cpu_seconds, memory, workers_of
+from examples.scale.workers import Memory, cpu_seconds, memory, repeated, workers_of
 
 HEADS = (
     *("model", "runtime", "engine", "workers", "rows/s", "of linear", "by CPU seconds", "µs of CPUs a row"),
@@ -125,19 +125,9 @@ def timed(run: Callable[[Sequence[Path], Path], None], parts: Sequence[Path], ou
 @contextmanager
 def watched(job: Job) -> Iterator[list[Memory]]:
     """Look at the workers' memory some times a second."""
-    seen, stop = [memory(job, [])], threading.Event()
-
-    def look() -> None:
-        while not stop.wait(0.2):
-            seen.append(memory(job, workers_of(job)))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    seen = [memory(job, [])]
+    with repeated(lambda: seen.append(memory(job, workers_of(job))), 0.2):
         yield seen
-    finally:
-        stop.set()
-        thread.join()
 
 
 def check(job: Job, out: Path, good: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,25 +53,35 @@ def memory(job: Job, processes: Sequence[int]) -> Memory:
 
 
 @contextmanager
+def repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call ``look`` every so many seconds meanwhile, on a thread of its own."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
 def cpu_seconds() -> Iterator[list[float]]:
     """Append the CPU seconds that this process and all below it take meanwhile.
 
     It looks at them some times a second, since engines end processes without waiting for them. What a process takes
     after the last look is missing.
     """
-    first, last, stop, seconds = _ticks(), dict[int, int](), threading.Event(), list[float]()
-
-    def look() -> None:
-        while not stop.wait(0.3):
-            last.update(_ticks())
-
-    thread = threading.Thread(target=look)
-    thread.start()
+    first, last, seconds = _ticks(), dict[int, int](), list[float]()
     try:
-        yield seconds
+        with repeated(lambda: last.update(_ticks()), 0.3):
+            yield seconds
     finally:
-        stop.set()
-        thread.join()
         last.update(_ticks())
         ticks = sum(taken - first.get(process, 0) for process, taken in last.items())
         seconds.append(ticks / os.sysconf("SC_CLK_TCK"))
