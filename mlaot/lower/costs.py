@@ -7,17 +7,12 @@ from collections.abc import Iterable, Sequence
 from mlaot.ir.dims import Dim, assign, names, product
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name, with_own_dims
-from mlaot.lower.program import Cost, Kernel, Procedure
+from mlaot.lower.program import Cost, Kernel, Program
 
 
-def costs(procedures: Iterable[Procedure], dims: Iterable[str]) -> tuple[Cost, ...]:
-    """Return the cost of each kernel, once, in the order of the entries. ``dims`` are those of the module."""
-    own, found = tuple(dims), dict[int, Cost]()
-    for procedure in procedures:
-        for kernel in procedure.kernels:
-            if id(kernel) not in found:
-                found[id(kernel)] = cost_of(kernel, own, procedure.entry.name)
-    return tuple(found.values())
+def costs(program: Program) -> tuple[Cost, ...]:
+    """Return the cost of each distinct kernel, in their order."""
+    return tuple(cost_of(kernel, program.module.dims, entry.name) for kernel, entry in program.distinct.values())
 
 
 def cost_of(kernel: Kernel, dims: Iterable[str], entry: str = "") -> Cost:

@@ -13,7 +13,7 @@ level of a group is above those of its arguments, so groups never depend on each
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mlaot.ir import Dim, Graph, Node, TupleType, users
@@ -229,16 +229,15 @@ class _Fusion:
         sources = self.source_groups(node)
         top = max((g.level for g in sources), default=0)
         latest = [g for g in sources if g.level == top and g.kind in ("rows", "loops") and not g.closed]
-        for other in latest[1:]:
-            first = latest[0]
-            if _space(other) == _space(first):
-                self.absorb(first, other)
+        self.merge(latest)
 
-    def absorb(self, group: Group, other: Group) -> None:
-        """Move the nodes of another group into a group, if these are not too many."""
-        if len(group.nodes) + len(other.nodes) <= GROUP_NODES:
-            _absorb(group, other)
-            self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], group))
+    def merge(self, groups: Sequence[Group]) -> None:
+        """Move the nodes of groups into the first one, if they have its loops and it does not become too large."""
+        for other in groups[1:]:
+            first = groups[0]
+            if _space(other) == _space(first) and len(first.nodes) + len(other.nodes) <= GROUP_NODES:
+                _absorb(first, other)
+                self.group_of.update(dict.fromkeys([n for n in other.nodes if self.group_of.get(n) is other], first))
 
     def readers(self, node: Node, group: Group) -> list[Node]:
         """Return the nodes that read a node of a group. For gates, only those that already have a group count."""
@@ -293,9 +292,8 @@ class _Fusion:
         slots = [g for g in slots if not any(u in self.group_of for u in readers[g])]
         level = max([1 + g.level for g in sources if g not in slots] + [g.level for g in slots], default=0)
         for group in slots:
-            group.level, first = level, slots[0]
-            if group is not first and _space(group) == _space(first):
-                self.absorb(first, group)
+            group.level = level
+        self.merge(slots)
 
     def choose(self, node: Node) -> Group:
         """Return the group that computes a node: an open one that fits, or a new one."""

@@ -89,9 +89,8 @@ def lower(model: Module) -> Program:
         generation=model.generation,
         texts=storage.texts,
     )
-    if options.profile:
-        module = replace(module, costs=costs(procedures, module.dims))
-    return Program(module, procedures)
+    program = Program(module, procedures)
+    return replace(program, module=replace(module, costs=costs(program))) if options.profile else program
 
 
 def _procedure(name: str, graph: Graph, storage: Storage, model: Module, dims: Sequence[str]) -> Procedure:

@@ -442,9 +442,18 @@ class Program:
         return tuple(kernel for procedure in self.procedures for kernel in procedure.kernels)
 
     @property
+    def distinct(self) -> dict[int, tuple[Kernel, Entry]]:
+        """Each kernel once, by its id, with the first entry that runs it; the order is that of the entries."""
+        found: dict[int, tuple[Kernel, Entry]] = {}
+        for procedure in self.procedures:
+            for kernel in procedure.kernels:
+                found.setdefault(id(kernel), (kernel, procedure.entry))
+        return found
+
+    @property
     def numbers(self) -> dict[int, int]:
-        """The number of each kernel, by its id: its place among those that are different objects."""
-        return {kernel: number for number, kernel in enumerate(dict.fromkeys(map(id, self.kernels)))}
+        """The place of each kernel among the distinct ones, by its id."""
+        return {key: number for number, key in enumerate(self.distinct)}
 
     def __str__(self) -> str:
         slots = [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from mlaot.ir.module import Module
 from mlaot.ir.text import text
 from mlaot.isolation import pause_collection
 from mlaot.loading import open_model
+from mlaot.lower.builder import most_frequent
 from mlaot.lower.costs import cost_of
 from mlaot.lower.program import Buffer, Kernel, Procedure, Program
 from mlaot.nest.text import nest_text
@@ -86,7 +86,7 @@ class _Watcher:
     def __init__(self) -> None:
         self.steps: list[Data] = []
         self.module: Module | None = None
-        self.lines: dict[str, Counter[str]] = {}  # of the user's code, for each part of the model
+        self.lines: dict[str, list[str]] = {}  # of the user's code, for each part of the model
         self._last: dict[str, str] = {}
 
     def __call__(self, step: str, module: Module) -> None:
@@ -96,7 +96,7 @@ class _Watcher:
             nodes = graph.nodes()
             count = len(nodes)
             for node in nodes if not self.steps else ():
-                self.lines.setdefault(node.origin, Counter())[node.line] += bool(node.line)
+                self.lines.setdefault(node.origin, []).append(node.line)
             lines = text(graph, sources=True) if count <= SHOWN_NODES else f"{count:,} nodes"
             if self._last.get(name) != lines:
                 changed[name] = {"nodes": count, "lines": lines.splitlines()}
@@ -110,8 +110,7 @@ class _Watcher:
     def line_of(self, kernel: Kernel) -> str:
         """Return the line of the user's code that a kernel computes: its own, or that of its part of the model."""
         part = kernel.origin.removesuffix(f".{GRADIENT}")
-        known = self.lines.get(part, Counter())
-        return kernel.line or max(known, key=known.__getitem__, default="")
+        return kernel.line or most_frequent(self.lines.get(part, ()))
 
 
 def _says(step: str) -> str:

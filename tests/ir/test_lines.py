@@ -91,7 +91,7 @@ def test_graphs_show_lines_to_people_only() -> None:
 
 FRAMES = (
     'File "/usr/lib/site-packages/torch/nn/modules/container.py", line 253, in forward\n    input = module(input)\n'
-    'File "/home/u/my model/net.py", line 12, in forward\n    return self.act(x)\n'
+    'File "my project/net.py", line 12, in forward\n    return self.act(x)\n'
     'File "C:\\\\site-packages\\\\torch\\\\nn\\\\modules\\\\activation.py", line 143, in forward\n    return F.relu(x)'
 )
 
