@@ -108,10 +108,7 @@ def accumulated_step(text: Text, numbers: random.Random, count: int) -> float:
     total = 0.0
     nn.zero_grad()
     for _ in range(count):
-        nn.set_input(*text.draw(text.learnt, numbers))
-        nn.forward()
-        total += nn.loss() / count
-        nn.backward()
+        total += nn.accumulate(*text.draw(text.learnt, numbers)) / count
     gradients = memoryview(nn.flat_gradients)
     gradients[:] = array("f", [value / count for value in gradients])
     nn.update()

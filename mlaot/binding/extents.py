@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, Expr, Quotient, dim, names, nonnegative, parse, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import SEEN
+from mlaot.ir.module import PHASES, SEEN
 from mlaot.ir.ports import Shape
 from mlaot.lower.program import Entry, ExtensionModule, Port
 
 # Entries whose result is a mean over the batch: of nothing it would be nan.
-MEANS = ("loss", "train_step", "accumulate", "fit")
+MEANS = ("loss", "train_step", "accumulate", PHASES, "fit")
 LONGEST_ROW = 1 << 20  # of tokens
 
 

@@ -18,6 +18,7 @@ from mlaot.binding.state import KINDS, byte_extent, has_gradients, of_kind, scal
 from mlaot.binding.tables import kernel_names, session, tables
 from mlaot.binding.weights import DIGEST_BYTES, placed_weights, rows_of
 from mlaot.errors import MlaotError
+from mlaot.ir.module import PHASES
 from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render, template_text, with_runtime
 from mlaot.schedule.machine import MACHINES
@@ -204,9 +205,9 @@ def check_entry(module: ExtensionModule, entry: Entry) -> None:
         assert port.default is None or port.shape == (), f"bug in mlaot: {port.name} has a default but is no scalar"
     for port in (*entry.inputs, *entry.outputs):
         assert port.dtype != "bf16", f"bug in mlaot: {name}: {port.name} is bfloat16, which no buffer can be"
-    if name == "accumulate":
-        assert of_kind(module, "parameter"), "bug in mlaot: the entry accumulate needs parameters"
-    if name in ("loss", "train_step"):
+    if name in ("accumulate", PHASES):
+        assert of_kind(module, "parameter"), f"bug in mlaot: the entry {name} needs parameters"
+    if name in ("loss", "train_step", "accumulate"):
         assert is_scalar(entry), f"bug in mlaot: {name} does not give one number"
 
 

@@ -9,15 +9,13 @@ from mlaot.binding.fit import Fit
 from mlaot.binding.literals import c_text
 from mlaot.binding.state import KINDS, has_gradients, in_file
 from mlaot.ir.indices import Span, bounds_text
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, READ_TEXTS, Generation
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PHASES, PREPARE, READ_TEXTS, Generation
 from mlaot.ir.ports import Port, Shape
 from mlaot.ir.types import DTYPES
 from mlaot.lower.program import Entry, ExtensionModule
 from mlaot.render import render
 
-HIDDEN = ("accumulate", FIT_BEGIN, FIT_STEP, FIT_END, PREPARE, READ_TEXTS)  # entries that other functions run
-# Entries that every trained model has; the others are the user's own.
-OWN = ("forward", "loss", "train_step", "accumulate", "update")
+HIDDEN = (PHASES, FIT_BEGIN, FIT_STEP, FIT_END, PREPARE, READ_TEXTS)  # entries that other functions run
 
 NUMBERS = {"f": "float", "i": "int", "u": "int", "b": "bool"}
 
@@ -59,12 +57,12 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
 
     ``scalars`` is true for scalar models.
     """
-    verbs = any(entry.name == "accumulate" for entry in module.entries)
+    verbs = any(entry.name == PHASES for entry in module.entries)
     functions = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
     if fit is not None:
         functions.append(fit_method(fit))
     for entry in module.entries:
-        if entry.name == "accumulate":
+        if entry.name == PHASES:
             functions += verb_methods(entry)
     if has_gradients(module):
         functions.append(no_argument_method("zero_grad", "Set all gradients to zero."))
@@ -102,7 +100,7 @@ def gives_numbers(entry: Entry) -> bool:
 
     Losses do so, and the user's own entries.
     """
-    return entry.name not in ("forward", "accumulate", "update", INTERMEDIATES)
+    return entry.name not in ("forward", PHASES, "update", INTERMEDIATES)
 
 
 def is_scalar(entry: Entry) -> bool:
@@ -227,10 +225,10 @@ def number_type(port: Port) -> str:
     return NUMBERS[DTYPES[port.dtype].kind]
 
 
-def verb_methods(accumulate: Entry) -> list[Method]:
+def verb_methods(phases: Entry) -> list[Method]:
     """Return ``set_input()`` and ``backward()``. ``forward()`` and ``loss()`` are among the entries."""
-    names = ", ".join(port.name for port in accumulate.inputs)
-    typed = ", ".join(typed_port(port) for port in accumulate.inputs)
+    names = ", ".join(port.name for port in phases.inputs)
+    typed = ", ".join(typed_port(port) for port in phases.inputs)
     return [
         Method(
             "set_input",

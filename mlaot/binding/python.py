@@ -33,7 +33,7 @@ from mlaot.binding.weights import Vectorizers, rows_of, steps_of, vectorizers_of
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, dim, parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, Generation
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PHASES, PREPARE, READ_TEXTS, SEEN, Generation
 from mlaot.ir.rename import rename_dims
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import dim_name
@@ -126,7 +126,7 @@ def render_python(program: Program) -> str:
         has_gradients=has_gradients(module),
         is_prepared=module.is_prepared,
         scalars=bool(scalar_offsets(module)),
-        verbs=any(entry.name == "accumulate" for entry in entries),
+        verbs=any(entry.name == PHASES for entry in entries),
         fit=fit,
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
@@ -142,7 +142,7 @@ def render_python(program: Program) -> str:
         parameters=", ".join(dims.values()),
         extents=", ".join(f"{shown(extent)!r}: {index(extent, dims)}" for extent in extents.all),
         entries=[entry_text(extents, entry, dims, vectorizers_of(module), rows_of(module)) for entry in served.entries],
-        known={"_ACCUMULATE": "accumulate", "_FIT": "fit", "_PREPARE": PREPARE},
+        known={"_PHASES": PHASES, "_FIT": "fit", "_PREPARE": PREPARE},
         names=[entry.name for entry in served.entries],
         constants=constants(module, fit),
         slots=[slot_text(slot) for slot in saved(module)],
@@ -395,7 +395,7 @@ def lines_of(text: str, width: int) -> list[str]:
 def slots_of(module: ExtensionModule) -> tuple[str, ...]:
     """Return the names of the attributes that a ``Model`` object has."""
     state = ("_memory", "_process", "_turn") if module.slots else ()
-    held = ("_held",) if any(entry.name == "accumulate" for entry in module.entries) else ()
+    held = ("_held",) if any(entry.name == PHASES for entry in module.entries) else ()
     return ("__weakref__", *state, *held, *(f"_{attribute.name}" for attribute in attributes(module)))
 
 

@@ -29,7 +29,7 @@ from mlaot.binding.state import (
 from mlaot.binding.weights import Packed, Weights, alone, in_order, rows_of, steps_of, vectorizers_of, weights_parts
 from mlaot.ir.dims import parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PREPARE, READ_TEXTS, SEEN, TEXTS
+from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, PHASES, PREPARE, READ_TEXTS, SEEN, TEXTS
 from mlaot.ir.ports import SUMS
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import c_expression, dim_name
@@ -143,7 +143,7 @@ def table(
 ) -> dict[str, object]:
     """Return the fields of the ``Table`` of templates/runtime/types.h. A field that is left out is 0."""
     numbers = {entry.name: number for number, entry in enumerate(served.entries)}
-    known = ("forward", "accumulate", "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
+    known = ("forward", PHASES, "train_step", "fit", FIT_BEGIN, FIT_STEP, FIT_END)
     return {
         "name": "MODULE_NAME",
         "array_name": 'MODULE_NAME ".Array"',
@@ -206,7 +206,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_STATE": bool(module.slots),
         "HAS_GRADIENTS": has_gradients(module),
         "HAS_SCALARS": bool(scalar_offsets(module)),
-        "HAS_ACCUMULATE": any(entry.name == "accumulate" for entry in entries),
+        "HAS_PHASES": any(entry.name == PHASES for entry in entries),
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_COUNTS": any(entry.counts for entry in entries),
@@ -266,7 +266,7 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
         "initial_at": initial_at,
         "initial_bytes": len(module.initial),
         **({"base": f'"{base_of(module)}"'} if base_of(module) else {}),
-        "is_split": str(any(entry.name == "accumulate" and entry.split for entry in module.entries)).lower(),
+        "is_split": str(any(entry.name == PHASES and entry.split for entry in module.entries)).lower(),
     }
     if has_gradients(module):
         flat = flat_region(module)
@@ -429,7 +429,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "scalar": "true" if is_scalar(entry) else "false",
         "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,
-        "held": HELD.get(entry.name) if any(e.name == "accumulate" for e in module.entries) else None,
+        "held": HELD.get(entry.name) if any(e.name == PHASES for e in module.entries) else None,
         "kernel": kernel_names(module).index(kernel),
         "workspace": c_expression(entry.workspace),
         "work": c_expression(entry.work),

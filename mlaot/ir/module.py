@@ -162,6 +162,7 @@ def _key(value: np.ndarray[Any, Any] | None) -> object:
     return str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).data).digest()
 
 
+PHASES = "phases"  # the entry that forward() and backward() run one half each of, after set_input()
 # The entries by which fit() takes one example after the other: what a block of them begins with, a step, its end.
 FIT_BEGIN, FIT_STEP, FIT_END = "fit_begin", "fit_step", "fit_end"
 PREPARE = "prepare_weights"  # the entry that makes what is `transformed`, once for all instances

@@ -11,7 +11,18 @@ from mlaot.ir import Dim, Graph, Node, users
 from mlaot.ir.counts import Count, counts, most_of
 from mlaot.ir.dims import NOMINAL, Expr, dim, largest, names, product, substitute
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import FIT_BEGIN, FIT_END, FIT_STEP, INTERMEDIATES, PREPARE, READ_TEXTS, SEEN, Generation, Module
+from mlaot.ir.module import (
+    FIT_BEGIN,
+    FIT_END,
+    FIT_STEP,
+    INTERMEDIATES,
+    PHASES,
+    PREPARE,
+    READ_TEXTS,
+    SEEN,
+    Generation,
+    Module,
+)
 from mlaot.ir.rename import rename_dims
 from mlaot.ir.subgraph import subgraphs
 from mlaot.lower.contraction import operands
@@ -54,8 +65,9 @@ DOCS = {
     "forward": "The outputs of the model.",
     "loss": "The loss, averaged over the batch.",
     "train_step": "Forward pass, backward pass and update in one. The loss is that before the update.",
-    "accumulate": "Forward pass, then the gradients added to what is there.",
-    "update": "One step of the optimizer, by the gradients that backward() left.",
+    "accumulate": "Forward pass and backward pass in one. The gradients are added to `gradients`.",
+    PHASES: "Forward pass, then the gradients added to what is there.",
+    "update": "One step of the optimizer, by the gradients that accumulate() or backward() left.",
     FIT_BEGIN: "The products of a block of examples with weights that are updated at its end, and with each other.",
     FIT_STEP: "train_step on one example of a block, all but these weights.",
     INTERMEDIATES: "What forward() computes on its way, by the names that the model has given.",
@@ -173,7 +185,7 @@ def _lower_entry(
         tuple(_output(model, name, k, n.find(), own, most) for k, n in graph.outputs.items()),
         str(rename_dims(size, own)),
         str(rename_dims(largest(_work(graph), most), own)),
-        name == "accumulate",
+        name == PHASES,
         model.docs.get(name) or DOCS.get(name, ""),
         *_tile(name, graph, model, size, [step for _, step in ordered], own),
         _texts([d for d in conditions(graph) if names(d).isdisjoint(most)], own),

@@ -18,7 +18,7 @@ from mlaot.frontend.trace.declaration import Traced
 from mlaot.frontend.trace.sample import arrays
 from mlaot.ir import Graph, dim, verify
 from mlaot.ir.dims import nominal
-from mlaot.ir.module import INTERMEDIATES, Module
+from mlaot.ir.module import INTERMEDIATES, PHASES, Module
 from mlaot.ir.text import text
 from mlaot.passes.algebra.canonical_order import canonical_order
 from mlaot.passes.algebra.causal_blocks import causal_blocks
@@ -178,7 +178,7 @@ def declare_module(name: str, traced: Traced, options: Options, sample: Any) -> 
         state=dict(traced.buffers),
         docs=dict(traced.docs),
         refusals=traced.refusals,
-        dicts=traced.dicts | {INTERMEDIATES} | ({"accumulate"} if "forward" in traced.dicts else set()),
+        dicts=traced.dicts | {INTERMEDIATES} | ({PHASES} if "forward" in traced.dicts else set()),
         options=options,
         generation=traced.generation,
         adapters=frozenset(traced.parameters) if traced.constants else frozenset(),

@@ -5,7 +5,7 @@
 #define HAS_STATE 1
 #define HAS_GRADIENTS 1
 #define HAS_SCALARS 1
-#define HAS_ACCUMULATE 1
+#define HAS_PHASES 1
 #define HAS_NAMED 1
 #define HAS_REFUSALS 1
 #define HAS_COUNTS 1

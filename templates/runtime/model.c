@@ -15,7 +15,7 @@ typedef struct Workspace {
     char *memory;  // on a 64-byte boundary
 } Workspace;
 
-#if HAS_ACCUMULATE
+#if HAS_PHASES
 // What set_input() stored, and the memory that forward() and backward() share.
 enum { NOTHING, INPUT_SET, FORWARD_DONE, BACKWARD_DONE };
 
@@ -63,7 +63,7 @@ typedef struct {
     PyObject *memory;  // the Array that the state lies in
     PyObject *attributes[ATTRIBUTE_COUNT];  // NULL where it has no such one
 #endif
-#if HAS_ACCUMULATE
+#if HAS_PHASES
     Held held;
 #endif
 } Model;

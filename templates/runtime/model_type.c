@@ -43,7 +43,7 @@ static PyObject *serve(PyObject *self, int number, FAST_PARAMETERS)
 {
     Model *model = PY_BODY(self);
     const Entry *entry = &TABLE_OF(model)->entries[number];
-#if HAS_ACCUMULATE
+#if HAS_PHASES
     if (entry->held != NOT_HELD && count == 0 && names == NULL && is_held(model, entry)) {
         return entry->held == FORWARD_HELD ? forward_held(model) : loss_held(model);
     }
@@ -76,7 +76,7 @@ static void model_dealloc(PyObject *self)
         PyMem_Free(model->workspaces);
         model->workspaces = next;
     }
-#if HAS_ACCUMULATE
+#if HAS_PHASES
     PyMem_Free(model->held.memory);
 #endif
 #if HAS_STATE

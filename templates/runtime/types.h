@@ -128,7 +128,7 @@ typedef struct {
 #if HAS_NAMED
     bool named;  // the outputs are returned in a dict
 #endif
-#if HAS_ACCUMULATE
+#if HAS_PHASES
     int held;
 #endif
     int kernel;
@@ -225,7 +225,7 @@ typedef struct {
     const int *degrees;  // the highest power of each dim in any expression
     int128 (*extent_value)(int extent, const ptrdiff_t *dim);
     const Entry *entries;
-    int forward, accumulate, train_step, fit, fit_begin, fit_step, fit_end;  // entries; -1: there is no such one
+    int forward, phases, train_step, fit, fit_begin, fit_step, fit_end;  // entries; -1: there is no such one
     const Isa *isas;  // best last
     int isa_count, threads;
     const Session *session;  // or NULL
@@ -241,7 +241,7 @@ typedef struct {
     ptrdiff_t tensors_bytes, state_bytes, initial_at, initial_bytes;  // where in the weights the state's start lies
     int flat_dtype;  // of the parameters and the gradients, each without gaps; no gradients: a count of 0
     ptrdiff_t flat_count, parameters_at, gradients_at;
-    bool is_split;                 // accumulate has a kernel for either phase
+    bool is_split;                 // phases has a kernel for either phase
     int scalars, scalar_runs;      // of the source model
     ptrdiff_t scalars_at;          // where in the weights their table lies
     const Golden *golden;

@@ -3,7 +3,7 @@
 
 #include "runtime/calls.c"
 
-#if HAS_ACCUMULATE
+#if HAS_PHASES
 // Where the state behind the parameters begins, which a forward phase must put back.
 static ptrdiff_t rest_at(const Table *table)
 {
@@ -15,9 +15,9 @@ static ptrdiff_t rest_bytes(const Table *table)
     return table->is_split ? 0 : table->state_bytes - rest_at(table);
 }
 
-static const Entry *accumulate_of(const Model *self)
+static const Entry *phases_of(const Model *self)
 {
-    return &TABLE_OF(self)->entries[TABLE_OF(self)->accumulate];
+    return &TABLE_OF(self)->entries[TABLE_OF(self)->phases];
 }
 
 // Give the held block room for one call's inputs, outputs and workspace.
@@ -67,7 +67,7 @@ static int hold(Held *held, const Call *call)
 static int set_input(Model *model, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Call call;
-    begin_call(&call, model, accumulate_of(model), "set_input");
+    begin_call(&call, model, phases_of(model), "set_input");
     if (see_inputs(&call, args, count, names, NO_OPTIONS, NULL) < 0 || place_inputs(&call, call.entry) < 0) {
         return end_call(&call, -1);
     }
@@ -95,12 +95,12 @@ SELDOM static PyObject *refuse_phase(const char *function, const char *missing)
     return NULL;
 }
 
-// The forward phase (0) or the backward phase (1) of the entry `accumulate`. Where one kernel gives outputs and
+// The forward phase (0) or the backward phase (1) of the entry `phases`. Where one kernel gives outputs and
 // gradients at once, the forward phase puts gradients and buffers back.
 static void run_phase(Model *self, int phase)
 {
     const Table *table = TABLE_OF(self);
-    const Entry *entry = accumulate_of(self);
+    const Entry *entry = phases_of(self);
     char *rest = self->state + rest_at(table);
     const size_t bytes = phase == 0 ? (size_t)rest_bytes(table) : 0;
     memcpy(self->held.rest, rest, bytes);
@@ -116,13 +116,13 @@ static bool is_held(Model *self, const Entry *entry)
     lock_state(self);
     const bool is_set = self->held.phase != NOTHING;
     unlock_state(self);
-    return is_set || entry->inputs > 0 || accumulate_of(self)->inputs == 0;
+    return is_set || entry->inputs > 0 || phases_of(self)->inputs == 0;
 }
 
 // forward() on what set_input() stored.
 static PyObject *forward_held(Model *self)
 {
-    const Entry *entry = accumulate_of(self);
+    const Entry *entry = phases_of(self);
     const int count = entry->outputs - 1;  // without the loss
     if (entry->inputs == 0 && set_input(self, NULL, 0, NULL) < 0) {
         return NULL;
@@ -175,7 +175,7 @@ static PyObject *forward_held(Model *self)
 // loss() of what set_input() stored.
 static PyObject *loss_held(Model *self)
 {
-    const Entry *entry = accumulate_of(self);
+    const Entry *entry = phases_of(self);
     const int last = entry->inputs + entry->outputs - 1;
     char loss[8];
     if (entry->inputs == 0 && set_input(self, NULL, 0, NULL) < 0) {
@@ -207,7 +207,7 @@ static PyObject *method_backward(PyObject *self, PyObject *unused)
     }
     unlock_state(model);
     if (phase < FORWARD_DONE) {
-        const bool lacks_input = phase == NOTHING && accumulate_of(model)->inputs > 0;
+        const bool lacks_input = phase == NOTHING && phases_of(model)->inputs > 0;
         return refuse_phase("backward", lacks_input ? "set_input and forward" : "forward");
     }
     if (PyErr_CheckSignals() < 0) {

@@ -53,7 +53,10 @@ WORDS = (
     *("class", "lambda", "None", "True", "import", "def", "async", "for", "if", "while", "return", "static", "struct"),
 )
 ALPHABET = "aZ_0é名ª \t\n\r\0\"'\\/%{}@#?.,;:*+-[]()<>$&|!~`\u200b\u202e\ud800\U0001f600"
-KEPT = ("forward", "loss", "train_step", "accumulate", "update", "backward", "save", "load", "info", "Model", "lr", "x")
+KEPT = (
+    *("forward", "loss", "train_step", "accumulate", "update", "backward", "phases"),
+    *("save", "load", "info", "Model", "lr", "x"),
+)
 FLAGS = (
     "-std=gnu11",
     "-fsyntax-only",

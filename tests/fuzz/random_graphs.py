@@ -713,12 +713,12 @@ def _results(
     state = State(program)
     for name in traced.parameters:
         _write(traced, program, state, name, np.full(traced.parameters[name].shape, 0.5), gradient=True)
+    found = library.call(stem, "phases", inputs, dims, state)
+    yield from ((f"phases {n}", found[n], expected[n]) for n in (*outputs, "loss"))
+    yield from _sums(traced, program, state, expected, 1)
     found = library.call(stem, "accumulate", inputs, dims, state)
-    yield from ((f"accumulate {n}", found[n], expected[n]) for n in (*outputs, "loss"))
-    for name, array in traced.parameters.items():
-        gradient = expected[f"gradient({name})"]
-        read = _read(traced, program, state, name, gradient=True)
-        yield f"gradient({name})", read, _combined(exact(np.full(array.shape, 0.5)), gradient, 1.0)
+    yield "accumulate loss", found["loss"], expected["loss"]
+    yield from _sums(traced, program, state, expected, 2)
     state = State(program)
     found = library.call(stem, "train_step", {**inputs, "lr": 0.25}, dims, state)
     yield "train_step loss", found["loss"], expected["loss"]
@@ -730,6 +730,13 @@ def _results(
     for name, array in traced.parameters.items():
         read = _read(traced, program, state, name, gradient=False)
         yield f"update {name}", read, _combined(exact(array), expected[f"gradient({name})"], -0.25)
+
+
+def _sums(traced: Traced, program: Program, state: State, expected: dict[str, Bounded], times: int) -> Iterator[Result]:
+    """The gradients that were 0.5 before they were added so many times."""
+    for name, array in traced.parameters.items():
+        wanted = _combined(exact(np.full(array.shape, 0.5)), expected[f"gradient({name})"], times)
+        yield f"gradient({name})", _read(traced, program, state, name, gradient=True), wanted
 
 
 def _combined(a: Bounded, b: Bounded, factor: float) -> Bounded:

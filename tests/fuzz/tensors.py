@@ -92,7 +92,7 @@ class Case:
 def make_case(seed: int) -> Case:
     """The random graph of a seed."""
     made = make(seed)
-    entry = "forward" if not made.trains else "train_step" if seed % 2 else "accumulate"
+    entry = "forward" if not made.trains else ("phases", "train_step", "accumulate")[seed % 3]
     return Case(seed, made, trained(made, entry) if made.trains else made.graph, trials(made, seed), entry)
 
 
@@ -164,7 +164,9 @@ class Warned(Library):
         found: dict[str, str] = {}
         text = self.source.read_text()
         for function, warning in re.findall(r"In function .(\w+).:\n[^\n]*?(warning: [^\n]*)", self.warnings):
-            entries = re.finditer(r"^void graphs_(\w+?)_(?:forward|train_step|accumulate)\w*\(.*?^}", text, re.M | re.S)
+            entries = re.finditer(
+                r"^void graphs_(\w+?)_(?:forward|train_step|accumulate|phases)\w*\(.*?^}", text, re.M | re.S
+            )
             for entry in entries:
                 if f"{function}(" in entry[0]:
                     found.setdefault(entry[1], warning)
@@ -312,7 +314,7 @@ def results(case: Case, library: Library, stem: str, inputs: Arrays, dims: dict[
     given = {k: in_memory(v, bf16) if ports.get(k) == "bf16" else v for k, v in inputs.items()}
     state = State(program)
     outputs = library.call(stem, case.entry, {**given, "lr": RATE}, dims, state)
-    read = state.gradient if case.entry == "accumulate" else state.slot
+    read = state.gradient if case.entry in ("accumulate", "phases") else state.slot
     found = outputs | {f"write {name}": np.array(read(name)) for name in case.reference.writes}
     for name, node in roots(case.reference).items():
         if node.find().type.dtype is bf16 and found[name].dtype == np.uint16:

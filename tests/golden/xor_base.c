@@ -670,92 +670,6 @@ static void layers_neurons_b_product_base(double *restrict layers_neurons_b, con
     }
 }
 
-// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
-// v1 = add(v0, layers_neurons_b) : f64[batch]
-// v2 = sub(v1, y) : f64[batch]
-// v3 = pow(v2, exponent=2.0) : f64[batch]
-// v4 = rounded(v3) : f64[batch]
-// v5 = mul(v2, 2.0) : f64[batch]
-// v6 = mul(v5, s1) : f64[batch]
-static void layers_neurons_w_product6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
-{
-    const double s0 = (double)batch;
-    const double s1 = 1.0 / s0;
-    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
-        f64v c0_0 = splat_f64v(0.0);
-        f64v c1_0 = splat_f64v(0.0);
-        f64v c2_0 = splat_f64v(0.0);
-        f64v c3_0 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
-            const f64v a0 = load_f64v(t0 + i * 8 + k);
-            c0_0 += a0 * b0;
-            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
-            c1_0 += a1 * b0;
-            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
-            c2_0 += a2 * b0;
-            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
-            c3_0 += a3 * b0;
-        }
-        double dots[4];
-        const f64v h0 = fold1_f64v(c0_0, c1_0);
-        store_f64v(dots, h0);
-        const f64v h1 = fold1_f64v(c2_0, c3_0);
-        store_f64v(dots + 2, h1);
-        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
-            const double x0 = layers_neurons_b[0];
-            const double v1 = dots[d_i] + x0;
-            t1[d_i + i] = v1;
-            const double x1 = y[d_i + i];
-            const double v2 = v1 - x1;
-            const double v3 = v2 * v2;
-            const double v4 = rounded_f64(v3);
-            t2[d_i + i] = v4;
-            const double v5 = v2 * 2.0;
-            const double v6 = v5 * s1;
-            t3[d_i + i] = v6;
-        }
-    }
-    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
-        f64v c0_0 = splat_f64v(0.0);
-        for (ptrdiff_t k = 0; k < 4; k += 2) {
-            const f64v b0 = load_f64v(layers_neurons_w + k);
-            const f64v a0 = load_f64v(t0 + i * 8 + k);
-            c0_0 += a0 * b0;
-        }
-        {
-            const double dot = sum_lanes_f64v(c0_0);
-            const double x0 = layers_neurons_b[0];
-            const double v1 = dot + x0;
-            t1[i] = v1;
-            const double x1 = y[i];
-            const double v2 = v1 - x1;
-            const double v3 = v2 * v2;
-            const double v4 = rounded_f64(v3);
-            t2[i] = v4;
-            const double v5 = v2 * 2.0;
-            const double v6 = v5 * s1;
-            t3[i] = v6;
-        }
-    }
-}
-
-// v0 = copy(t0) : f64[batch]
-static void copy_part_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
-{
-    for (ptrdiff_t j = begin; j < (batch - 1 < end ? batch - 1 : end); j += 2) {
-        const f64v x0 = load_f64v(t0 + j);
-        const f64v v0 = x0;
-        store_f64v(out + j, v0);
-    }
-    for (ptrdiff_t j = first_from((batch) / 2 * 2, 2, begin); j < (batch < end ? batch : end); j += 2) {
-        const ptrdiff_t rest = batch - j;
-        const f64v x0 = load_f64v(t0 + j);
-        const f64v v0 = x0;
-        store_part_f64v(out + j, rest, v0);
-    }
-}
-
 // v0 = contract(t1, t0, spec=ba,b->a) : f64[4]
 // v1 = add(v0, gradient_layers_neurons_w_) : f64[4]
 static void gradient_layers_neurons_w__product_base(double *restrict gradient_layers_neurons_w_, const double *restrict t0, const double *restrict t1, ptrdiff_t batch)
@@ -890,6 +804,92 @@ static void gradient_layers_neurons_b__product_base(double *restrict gradient_la
         const f64v x0 = load_f64v(gradient_layers_neurons_b_ + 2);
         const f64v v1 = c0_1 + x0;
         store_f64v(gradient_layers_neurons_b_ + 2, v1);
+    }
+}
+
+// v0 = contract(t0, layers_neurons_w, spec=ab,b->a) : f64[batch]
+// v1 = add(v0, layers_neurons_b) : f64[batch]
+// v2 = sub(v1, y) : f64[batch]
+// v3 = pow(v2, exponent=2.0) : f64[batch]
+// v4 = rounded(v3) : f64[batch]
+// v5 = mul(v2, 2.0) : f64[batch]
+// v6 = mul(v5, s1) : f64[batch]
+static void layers_neurons_w_product6_part_base(double *restrict t1, double *restrict t2, double *restrict t3, const double *restrict t0, const double *restrict layers_neurons_w, const double *restrict layers_neurons_b, const double *restrict y, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+{
+    const double s0 = (double)batch;
+    const double s1 = 1.0 / s0;
+    for (ptrdiff_t i = begin; i < (batch - 3 < end ? batch - 3 : end); i += 4) {
+        f64v c0_0 = splat_f64v(0.0);
+        f64v c1_0 = splat_f64v(0.0);
+        f64v c2_0 = splat_f64v(0.0);
+        f64v c3_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = held_f64v(load_f64v(layers_neurons_w + k));
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
+            const f64v a1 = load_f64v(t0 + i * 8 + k + 8);
+            c1_0 += a1 * b0;
+            const f64v a2 = load_f64v(t0 + i * 8 + k + 16);
+            c2_0 += a2 * b0;
+            const f64v a3 = load_f64v(t0 + i * 8 + k + 24);
+            c3_0 += a3 * b0;
+        }
+        double dots[4];
+        const f64v h0 = fold1_f64v(c0_0, c1_0);
+        store_f64v(dots, h0);
+        const f64v h1 = fold1_f64v(c2_0, c3_0);
+        store_f64v(dots + 2, h1);
+        for (ptrdiff_t d_i = 0; d_i < 4; d_i++) {
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dots[d_i] + x0;
+            t1[d_i + i] = v1;
+            const double x1 = y[d_i + i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t2[d_i + i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s1;
+            t3[d_i + i] = v6;
+        }
+    }
+    for (ptrdiff_t i = first_from((batch) / 4 * 4, 1, begin); i < (batch < end ? batch : end); i++) {
+        f64v c0_0 = splat_f64v(0.0);
+        for (ptrdiff_t k = 0; k < 4; k += 2) {
+            const f64v b0 = load_f64v(layers_neurons_w + k);
+            const f64v a0 = load_f64v(t0 + i * 8 + k);
+            c0_0 += a0 * b0;
+        }
+        {
+            const double dot = sum_lanes_f64v(c0_0);
+            const double x0 = layers_neurons_b[0];
+            const double v1 = dot + x0;
+            t1[i] = v1;
+            const double x1 = y[i];
+            const double v2 = v1 - x1;
+            const double v3 = v2 * v2;
+            const double v4 = rounded_f64(v3);
+            t2[i] = v4;
+            const double v5 = v2 * 2.0;
+            const double v6 = v5 * s1;
+            t3[i] = v6;
+        }
+    }
+}
+
+// v0 = copy(t0) : f64[batch]
+static void copy_part_base(double *restrict out, const double *restrict t0, ptrdiff_t batch, ptrdiff_t begin, ptrdiff_t end)
+{
+    for (ptrdiff_t j = begin; j < (batch - 1 < end ? batch - 1 : end); j += 2) {
+        const f64v x0 = load_f64v(t0 + j);
+        const f64v v0 = x0;
+        store_f64v(out + j, v0);
+    }
+    for (ptrdiff_t j = first_from((batch) / 2 * 2, 2, begin); j < (batch < end ? batch : end); j += 2) {
+        const ptrdiff_t rest = batch - j;
+        const f64v x0 = load_f64v(t0 + j);
+        const f64v v0 = x0;
+        store_part_f64v(out + j, rest, v0);
     }
 }
 
@@ -1086,8 +1086,39 @@ void xor_train_step_base(char *const *p, const ptrdiff_t *dim)
     layers_neurons_b_product_base(layers_0_neurons_b, t10, lr, batch);
 }
 
+// Forward pass and backward pass in one. The gradients are added to `gradients`.
+void xor_accumulate_base(char *const *p, const ptrdiff_t *dim)
+{
+    void *const threads = p[6];
+    const ptrdiff_t batch = dim[0];
+    const double *const x = (const double *)p[0];  // [batch, 2]
+    const double *const y = (const double *)p[1];  // [batch]
+    double *const loss = (double *)p[2];  // []
+    double *const layers_0_neurons_w = (double *)p[3];  // [4, 2]
+    double *const layers_0_neurons_b = (double *)(p[3] + 64);  // [4]
+    double *const layers_1_neurons_0_w = (double *)(p[3] + 128);  // [4]
+    double *const layers_1_neurons_0_b = (double *)(p[3] + 192);  // []
+    double *const gradient_layers_1_neurons_0_w_ = (double *)(p[3] + 384);  // [4]
+    double *const gradient_layers_1_neurons_0_b_ = (double *)(p[3] + 448);  // []
+    double *const gradient_layers_0_neurons_w_ = (double *)(p[3] + 256);  // [4, 2]
+    double *const gradient_layers_0_neurons_b_ = (double *)(p[3] + 320);  // [4]
+    double *const t6 = (double *)p[5];  // [batch, 4]
+    double *const t7 = (double *)(p[5] + batch * 64);  // [batch]
+    double *const t8 = (double *)(p[5] + batch * 192 + (batch + 7) / 8 * 64);  // [batch]
+    double *const t9 = (double *)(p[5] + batch * 64);  // [batch, 4]
+    double *const t10 = (double *)(p[5] + batch * 128);  // [batch, 4]
+    layers_neurons_w_product_base(threads, t6, x, layers_0_neurons_w, layers_0_neurons_b, batch);
+    layers_neurons_w_product4_base(threads, t7, t8, t6, layers_1_neurons_0_w, layers_1_neurons_0_b, y, batch);
+    div_base(loss, t7, batch);
+    layers_neurons_w_product5_base(threads, t9, t10, t8, layers_1_neurons_0_w, t6, batch);
+    gradient_layers_neurons_w__product_base(gradient_layers_1_neurons_0_w_, t8, t6, batch);
+    add_base(gradient_layers_1_neurons_0_b_, t8, batch);
+    gradient_layers_neurons_w__product2_base(gradient_layers_0_neurons_w_, x, t9, batch);
+    gradient_layers_neurons_b__product_base(gradient_layers_0_neurons_b_, t10, batch);
+}
+
 // Forward pass, then the gradients added to what is there.
-void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
+void xor_phases_forward_base(char *const *p, const ptrdiff_t *dim)
 {
     void *const threads = p[7];
     const ptrdiff_t batch = dim[0];
@@ -1110,7 +1141,7 @@ void xor_accumulate_forward_base(char *const *p, const ptrdiff_t *dim)
 }
 
 // Forward pass, then the gradients added to what is there.
-void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
+void xor_phases_backward_base(char *const *p, const ptrdiff_t *dim)
 {
     void *const threads = p[7];
     const ptrdiff_t batch = dim[0];
@@ -1131,7 +1162,7 @@ void xor_accumulate_backward_base(char *const *p, const ptrdiff_t *dim)
     gradient_layers_neurons_b__product_base(gradient_layers_0_neurons_b_, t12, batch);
 }
 
-// One step of the optimizer, by the gradients that backward() left.
+// One step of the optimizer, by the gradients that accumulate() or backward() left.
 void xor_update_base(char *const *p, const ptrdiff_t *dim)
 {
     (void)dim;

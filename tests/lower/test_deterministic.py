@@ -264,7 +264,7 @@ def numbers(port: Port, dims: dict[str, int], rng: np.random.Generator, *, few: 
 
 
 def entries(program: Program) -> list[Entry]:
-    return [p.entry for p in program.procedures if p.entry.name not in ("accumulate", "update")]
+    return [p.entry for p in program.procedures if p.entry.name not in ("accumulate", "phases", "update")]
 
 
 def run(library: Library, stem: str, entry: Entry, dims: dict[str, int], *, few: bool) -> dict[str, bytes]:

@@ -405,12 +405,13 @@ def trained() -> Module:
 
 def test_entries_of_a_training_model() -> None:
     module = trained()
-    assert list(module.graphs) == ["forward", "loss", "train_step", "accumulate", "update"]
+    assert list(module.graphs) == ["forward", "loss", "train_step", "accumulate", "phases", "update"]
     assert {k: (list(g.inputs), list(g.outputs), list(g.writes)) for k, g in module.graphs.items()} == {
         "forward": (["w", "x"], ["out"], []),
         "loss": (["w", "x"], ["loss"], []),
         "train_step": (["w", "x", "lr"], ["loss"], ["w"]),
-        "accumulate": (["w", "x", gradient_of("w")], ["out", "loss"], [gradient_of("w")]),
+        "accumulate": (["w", "x", gradient_of("w")], ["loss"], [gradient_of("w")]),
+        "phases": (["w", "x", gradient_of("w")], ["out", "loss"], [gradient_of("w")]),
         "update": (["w", gradient_of("w"), "lr"], [], ["w"]),
     }
     w, x = np.array([0.5, -1.0]), np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]])
@@ -420,7 +421,9 @@ def test_entries_of_a_training_model() -> None:
     found = {k: evaluate(g, given) for k, g in module.graphs.items()}
     np.testing.assert_allclose(found["loss"]["loss"], (out**2).mean())
     np.testing.assert_allclose(found["train_step"]["write w"], w - 0.25 * gradient)
-    np.testing.assert_allclose(found["accumulate"]["write gradient(w)"], 1 + gradient)
+    np.testing.assert_allclose(found["accumulate"]["loss"], (out**2).mean())
+    for name in ("accumulate", "phases"):
+        np.testing.assert_allclose(found[name]["write gradient(w)"], 1 + gradient)
     np.testing.assert_allclose(found["update"]["write w"], w - 0.25)
 
 

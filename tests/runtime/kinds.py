@@ -330,7 +330,7 @@ MOMENTUM = ExtensionModule(
         Entry("forward", (vector("x", "batch", 2),), (vector("y", "batch", 2),), "0", "batch"),
         Entry("loss", (vector("x", "batch", 2),), (vector("s"),), "0", "batch"),
         Entry("train_step", (vector("x", "batch", 2),), (vector("s"),), "0", "batch"),
-        Entry("accumulate", (vector("x", "batch", 2),), (vector("y", "batch", 2), vector("s")), "0", "batch"),
+        Entry("phases", (vector("x", "batch", 2),), (vector("y", "batch", 2), vector("s")), "0", "batch"),
         Entry("update", (), (), "0", "2"),
         Entry("seen", (), (Port("count", "u32", ()),), "0", "1"),
     ),
@@ -384,7 +384,7 @@ void momentum_train_step_ISA(char *const *p, const ptrdiff_t *dim)
     update_ISA(p[2], (const float *)p[0]);
 }
 
-void momentum_accumulate_ISA(char *const *p, const ptrdiff_t *dim)
+void momentum_phases_ISA(char *const *p, const ptrdiff_t *dim)
 {
     float *gradient = (float *)(p[3] + 256);
     outputs_ISA((const float *)p[0], (float *)p[1], (const float *)p[3], dim[0]);

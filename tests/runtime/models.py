@@ -185,7 +185,7 @@ FIT = ExtensionModule(
             "batch * 40",
         ),
         Entry(
-            "accumulate",
+            "phases",
             (Port("x", "f64", ("batch", 3)), Port("label", "i32", ("batch",), ranges=(IndexRange(2),))),
             (Port("s", "f64", ("batch", 2)), Port("loss", "f64", ())),
             "batch * 16",
@@ -276,7 +276,7 @@ void fit_train_step_ISA(char *const *p, const ptrdiff_t *dim)
     memcpy(state + 16, kept, sizeof kept);
 }
 
-void fit_accumulate_forward_ISA(char *const *p, const ptrdiff_t *dim)
+void fit_phases_forward_ISA(char *const *p, const ptrdiff_t *dim)
 {
     double *s = (double *)p[6];
     scores_ISA((const double *)p[4], (const double *)p[0], s, dim[0]);
@@ -284,26 +284,26 @@ void fit_accumulate_forward_ISA(char *const *p, const ptrdiff_t *dim)
     *(double *)p[3] = loss_ISA(s, (const int32_t *)p[1], dim[0]);
 }
 
-void fit_accumulate_backward_ISA(char *const *p, const ptrdiff_t *dim)
+void fit_phases_backward_ISA(char *const *p, const ptrdiff_t *dim)
 {
     gradients_ISA((double *)p[4], (const double *)p[0], (const int32_t *)p[1], (const double *)p[6], dim[0]);
     memset(p[6], 255, (size_t)dim[0] * 16);  // the residuals are used up
 }
 """
 
-# The same with an `accumulate` in one piece.
+# The same with an `phases` in one piece.
 WHOLE = replace(
     FIT,
     name="whole",
     entries=tuple(replace(entry, split=False) for entry in FIT.entries if entry.name != "train_step"),
 )
 
-WHOLE_KERNELS = FIT_KERNELS.replace("fit", "whole").replace("void whole_accumulate_", "static void whole_accumulate_")
+WHOLE_KERNELS = FIT_KERNELS.replace("fit", "whole").replace("void whole_phases_", "static void whole_phases_")
 WHOLE_KERNELS += """
-void whole_accumulate_ISA(char *const *p, const ptrdiff_t *dim)
+void whole_phases_ISA(char *const *p, const ptrdiff_t *dim)
 {
-    whole_accumulate_forward_ISA(p, dim);
-    whole_accumulate_backward_ISA(p, dim);
+    whole_phases_forward_ISA(p, dim);
+    whole_phases_backward_ISA(p, dim);
 }
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,33 @@ def test_quotas(pool: Path, tmp_path: Path, name: str) -> None:
     found = subprocess.run([pool, tmp_path], capture_output=True, text=True, check=True).stdout
     cpus = min(here, most)
     assert [*map(int, found.split())] == [cpus, 1, min(2, cpus), cpus]
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[Path]:
+    """A control group of this machine that may use one CPU; making it takes an administrator."""
+    for parent, limit, quota in (("cpu", "cpu.cfs_quota_us", "100000"), ("", "cpu.max", "100000 100000")):
+        group = Path("/", GROUP, parent, f"mlaot-test-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            with (group / limit).open("r+") as file:
+                file.write(quota)
+            yield group
+            return
+        except OSError:
+            continue
+        finally:
+            group.rmdir()
+    pytest.skip("this user can make no control group with a quota")
+
+
+def test_quota_of_a_control_group(pool: Path, one_cpu: Path) -> None:
+    """The kernel's own files, of a process that is in the group."""
+    command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$1" /', one_cpu, pool]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1 1 1 1\n"
 
 
 def test_affinity(pool: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_gradients_accumulate(fit: ModuleType) -> None:
     np.testing.assert_allclose(fit.gradients["w"], moved)
 
 
-def test_accumulate_in_one_piece(libraries: dict[str, Path], fit: ModuleType) -> None:
+def test_phases_in_one_piece(libraries: dict[str, Path], fit: ModuleType) -> None:
     """The verbs mean the same where the backward phase is no kernel of its own."""
     whole = load(libraries["whole"])
     assert not hasattr(whole, "train_step")

@@ -56,27 +56,66 @@ def test_accumulated_gradients_are_one_big_step(build: Build) -> None:
         losses = []
         quarters.zero_grad()
         for i in range(0, 32, 8):
-            quarters.set_input(x[i : i + 8], label[i : i + 8])
-            quarters.forward()
-            losses.append(quarters.loss())
-            quarters.backward()
+            losses.append(quarters.accumulate(x[i : i + 8], label[i : i + 8]))
         quarters.update(lr=0.05 / 4)
         assert np.mean(losses) == pytest.approx(expected, rel=1e-12)
         for name, value in whole.parameters.items():
             np.testing.assert_allclose(quarters.parameters[name], value, rtol=1e-11, atol=1e-13, err_msg=name)
 
 
-def test_training_goes_on_from_a_file(build: Build, tmp_path: Path) -> None:
-    """Parameters, Adam's state, running statistics and the random state come back: the same bits as without a stop."""
-    net = nn.Sequential(
+def regularized() -> nn.Module:
+    """A network with running statistics and a random state."""
+    return nn.Sequential(
         nn.Linear(6, 16, dtype="float64", rng=0),
         nn.BatchNorm1d(16, dtype="float64"),
         nn.ReLU(),
         nn.Dropout(0.3),
         nn.Linear(16, 3, dtype="float64", rng=1),
     )
+
+
+def of_images() -> Any:
+    """A network that slides a window over one example, and so trains in microbatches. One parameter is not used."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 3, 3, dtype="float64", rng=0), nn.ReLU(), nn.Flatten(0), nn.Linear(48, 3, dtype="float64", rng=1)
+    )
+
+    def loss(scores: Any, label: mlaot.i64) -> Any:
+        return F.cross_entropy(scores, label)
+
+    def forward(x: mlaot.f64[1, 6, 6]) -> Any:
+        return net(x)
+
+    return mlaot.model(forward, loss=loss, optimizer=optim.Adam(lr=0.01), parameters={"net": net, "spare": np.ones(2)})
+
+
+@pytest.mark.parametrize("count", [1, 16, 37])
+@pytest.mark.parametrize("name", ["regularized", "of_images"])
+def test_accumulate_is_all_of_its_phases(build: Build, name: str, count: int) -> None:
+    """The same loss, gradients, statistics and random numbers as in single steps; then the update of train_step."""
+    adam, rng = optim.Adam(lr=0.01), np.random.default_rng(count)
+    module = build(f"{name}_{count}", of_images() if name == "of_images" else classifier(regularized(), adam))
+    x, label = rng.normal(size=(count, *((1, 6, 6) if name == "of_images" else (6,)))), rng.integers(0, 3, count)
+    one, phases, whole = module.Model(), module.Model(), module.Model()
+    for _ in range(2):  # the second gradient is added to the first
+        phases.set_input(x, label)
+        phases.forward()
+        phases.backward()
+        assert one.accumulate(x, label=label) == pytest.approx(phases.loss(), rel=1e-12)
+        np.testing.assert_allclose(one.flat_gradients, phases.flat_gradients, rtol=1e-11, atol=1e-13)
+    for key, value in getattr(one, "buffers", {}).items():
+        np.testing.assert_allclose(value, phases.buffers[key], rtol=1e-12, err_msg=key)
+    assert bytes(one.flat_parameters) == bytes(whole.flat_parameters)
+    step = module.Model()
+    assert step.accumulate(x, label) == pytest.approx(whole.train_step(x, label), rel=1e-12)
+    step.update()
+    np.testing.assert_allclose(step.flat_parameters, whole.flat_parameters, rtol=1e-9, atol=1e-12)
+
+
+def test_training_goes_on_from_a_file(build: Build, tmp_path: Path) -> None:
+    """Parameters, Adam's state, running statistics and the random state come back: the same bits as without a stop."""
     adam = optim.Adam(lr=0.01, amsgrad=True, schedule=optim.cosine_annealing_lr(100))
-    module = build("checkpoint", classifier(net, adam))
+    module = build("checkpoint", classifier(regularized(), adam))
     model, fresh = module.Model(), module.Model()
     losses = [model.train_step(*examples(16, step)) for step in range(50)]
     model.save(tmp_path / "half.safetensors")

@@ -122,8 +122,8 @@ def check_optimizer(optimizer: Any, loss: Any, advice: str) -> None:
 
 
 RESERVED = (
-    *("forward", "loss", "train_step", "accumulate", "update", "backward", "fit_begin", "fit_step", "fit_end"),
-    "prepare_weights",
+    *("forward", "loss", "train_step", "accumulate", "update", "backward"),
+    *("phases", "fit_begin", "fit_step", "fit_end", "prepare_weights"),
     *("model", "training", "tile"),  # the graphs of which entries are made
 )
 

@@ -45,8 +45,8 @@ def index_ranges(module: Module) -> None:
     """Record the ranges of all entries, then remove every ``index``."""
     for name, graph in module.graphs.items():
         by_input: dict[str, list[IndexRange]] = {}
-        # Training in tiles reads rows that it computes, but reads the inputs as the loss does.
-        loss = module.graphs.get("loss") if name == "train_step" else None
+        # Training in microbatches reads rows that it computes, but reads the inputs as the loss does.
+        loss = module.graphs.get("loss") if name in ("train_step", "accumulate") else None
         for source in (graph, loss):
             for node, range_ in () if source is None else _indexed_inputs(source):
                 key = str(node.attrs["name"])

@@ -3,12 +3,14 @@
     model: x, label -> out, loss        =>    forward: x -> out
                                               loss: x, label -> loss
                                               train_step: x, label, lr -> loss, writes p - lr * dp for every parameter
-                                              accumulate: x, label -> out, loss, writes gradient(p) + dp
+                                              accumulate: x, label -> loss, writes gradient(p) + dp
+                                              phases: x, label -> out, loss, writes gradient(p) + dp
                                               update: lr -> writes p - lr * gradient(p)
 
 The loss of a batch is the mean over its examples. A model without a loss has only ``forward``. Unused inputs are kept:
 ``forward`` takes the arguments of the model's function, and the other entries take all inputs. If the model behaves
-differently in training (dropout, normalization), ``train_step`` and ``accumulate`` come from the graph ``training``. An
+differently in training (dropout, normalization), ``train_step``, ``accumulate`` and ``phases`` come from the graph
+``training``. ``phases`` is for ``forward()`` and ``backward()``: it gives the outputs, so it has no microbatches. An
 optimizer other than stochastic gradient descent is a Python function of arrays. It is traced into both entries that
 update parameters, and has its state in further slots.
 """
@@ -23,7 +25,7 @@ from mlaot.errors import MlaotError
 from mlaot.frontend.trace.declaration import Optimizer, Traced
 from mlaot.frontend.trace.updating import update_traced
 from mlaot.ir import Graph, Node, Type, topological
-from mlaot.ir.module import FIT_STEP, OPTIMIZER, Module, gradient_of
+from mlaot.ir.module import FIT_STEP, OPTIMIZER, PHASES, Module, gradient_of
 from mlaot.ir.types import BY_NUMPY
 from mlaot.ops import elementwise as ew
 from mlaot.ops import reduction as red
@@ -61,7 +63,8 @@ def derive(module: Module, arguments: Iterable[str] = (), optimizer: Optimizer |
             module.state |= {OPTIMIZER + name: np.asarray(value) for name, value in state.items()}
         module.graphs["loss"] = _loss(module, model, model.outputs["loss"].find())
         module.graphs["train_step"] = _train_step(module, training, tile, optimizer)
-        module.graphs["accumulate"] = _accumulate(module, training)
+        module.graphs["accumulate"] = _accumulate(module, training, tile)
+        module.graphs[PHASES] = _phases(module, training)
         module.graphs["update"] = _update(module, training, optimizer)
         if one is not None:
             module.graphs[FIT_STEP] = _train_step(module, one, None, optimizer, FIT_STEP)
@@ -122,7 +125,7 @@ def _loss(module: Module, model: Graph, loss: Node) -> Graph:
 def _differentiate(module: Module, model: Graph, name: str) -> tuple[Graph, dict[Node, Node], Node, dict[str, Node]]:
     """Copy ``model`` with its writes; return the copies, the mean loss, and each parameter's gradient."""
     loss = model.outputs["loss"].find()
-    roots = [*_results(model).values(), *_written(model), loss] if name == "accumulate" else [*_written(model), loss]
+    roots = [*_results(model).values(), *_written(model), loss] if name == PHASES else [*_written(model), loss]
     inputs = [key for key in model.inputs if key not in module.state or key in model.writes]
     graph, copies = copy_into(model, roots, name, keep=inputs)
     graph.writes = {k: copies[v.find()] for k, v in model.writes.items()}
@@ -131,14 +134,21 @@ def _differentiate(module: Module, model: Graph, name: str) -> tuple[Graph, dict
     return graph, copies, mean, dict(zip(wanted, differentiate(mean, [*wanted.values()]), strict=True))
 
 
-def _train_step(
-    module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None, name: str = "train_step"
-) -> Graph:
+def _in_one_call(module: Module, model: Graph, tile: Graph | None, name: str) -> tuple[Graph, dict[str, Node]]:
+    """Make a graph with the mean loss, in microbatches if there is a ``tile``; return each parameter's gradient."""
     if tile is None:
         graph, _, mean, gradients = _differentiate(module, model, name)
     else:
         graph, _ = copy_into(model, (), name, keep=[key for key in model.inputs if key not in module.state])
         mean, gradients = microbatch.gradients(module, tile, graph.inputs)
+    graph.outputs["loss"] = mean
+    return graph, gradients
+
+
+def _train_step(
+    module: Module, model: Graph, tile: Graph | None, optimizer: Optimizer | None, name: str = "train_step"
+) -> Graph:
+    graph, gradients = _in_one_call(module, model, tile, name)
     if optimizer is None:
         for name, gradient in gradients.items():
             if gradient.op is not st.broadcast or gradient.arg(0).op is not st.const:
@@ -146,17 +156,26 @@ def _train_step(
     else:
         _optimize(module, graph, gradients, optimizer)
     _rate(module, graph)
-    graph.outputs["loss"] = mean
     return graph
 
 
-def _accumulate(module: Module, model: Graph) -> Graph:
-    graph, copies, mean, gradients = _differentiate(module, model, "accumulate")
+def _accumulate(module: Module, model: Graph, tile: Graph | None) -> Graph:
+    graph, gradients = _in_one_call(module, model, tile, "accumulate")
+    _add_gradients(graph, gradients)
+    return graph
+
+
+def _phases(module: Module, model: Graph) -> Graph:
+    graph, copies, mean, gradients = _differentiate(module, model, PHASES)
+    _add_gradients(graph, gradients)
+    graph.outputs = {k: copies[v] for k, v in _results(model).items()} | {"loss": mean}
+    return graph
+
+
+def _add_gradients(graph: Graph, gradients: dict[str, Node]) -> None:
     for name, gradient in gradients.items():
         slot = gradient_of(name)
         graph.writes[slot] = ew.add(graph.input(slot, gradient.type, parameter=True), gradient)
-    graph.outputs = {k: copies[v] for k, v in _results(model).items()} | {"loss": mean}
-    return graph
 
 
 def _update(module: Module, model: Graph, optimizer: Optimizer | None) -> Graph:
