@@ -1,8 +1,9 @@
-"""Arrow in, Arrow out: a column of lists is a matrix, which a model reads and writes where it lies."""
+"""Arrow in, Arrow out: a column of lists, or of bytes, is a matrix, which a model reads and writes where it lies."""
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,39 +21,52 @@ LETTERS: dict[str, Any] = {
     "int32": "i",
     "int64": "q",
 }
+# The layouts of rows: the attribute of their type with the size of each, or the letter of the buffer with their ends.
+FIXED = {"fixed_size_list": "list_size", "fixed_size_binary": "byte_width"}
+VARIABLE = {"list": "i", "large_list": "q", "binary": "i", "large_binary": "q"}
 
 
 def matrix(column: pa.Array, name: str, kind: str, shape: tuple[int, ...]) -> memoryview:
-    """Return a column of lists as an array ``(rows, *shape)`` in Arrow's own memory; the column has rows.
+    """Return a column of lists, or of bytes, as an array ``(rows, *shape)`` in Arrow's own memory; the column has rows.
 
     Raise a ValueError that names the column, and the row of the batch, for all that is no such array.
     """
-    rows, width, place = len(column), math.prod(shape), f"column {name!r}"
-    layout = str(column.type).partition("<")[0]
-    if layout not in ("fixed_size_list", "large_list", "list") or str(column.type.value_type) != kind:
-        raise ValueError(f"{place}: expected lists of {width} numbers of type {kind}, got {column.type}")
+    rows, width, letter = len(column), math.prod(shape), LETTERS[kind]
+    place, type_, size = f"column {name!r}", str(column.type), struct.calcsize(letter)
+    layout = type_.partition("<")[0].partition("[")[0]
+    is_bytes = layout.endswith("binary")
+    if not (is_bytes or (layout.endswith("list") and str(column.type.value_type) == kind)):
+        raise ValueError(f"{place}: expected lists of {width} numbers of type {kind}, or their bytes, got {type_}")
     if column.null_count:
-        raise ValueError(f"{place}, row {_first_null(column)}: the list is null")
-    if layout == "fixed_size_list":
-        begin = column.offset * width
-        if column.type.list_size != width:
-            raise ValueError(f"{place}, row 0: expected {width} numbers, got {column.type.list_size}")
+        raise ValueError(f"{place}, row {_first_null(column)}: the row is null")
+    begin = _begin(column, layout, width * size if is_bytes else width, "bytes" if is_bytes else "numbers", place)
+    if is_bytes:
+        data = column.buffers()[-1]
     else:
-        letter = LETTERS["int32" if layout == "list" else "int64"]
-        ends = memoryview(column.buffers()[1]).cast("B").cast(letter)[column.offset : column.offset + rows + 1].tolist()
-        begin = ends[0]
-        if ends != list(range(begin, begin + rows * width + 1, width)):
-            sizes = [after - before for before, after in pairwise(ends)]
-            row = next(i for i, size in enumerate(sizes) if size != width)
-            raise ValueError(f"{place}, row {row}: expected {width} numbers, got {sizes[row]}")
-    values = column.values.slice(begin, rows * width)  # `values` are those of the whole column, also of a slice
-    if values.null_count:
-        null = _first_null(values)
-        raise ValueError(f"{place}, row {null // width}: number {null % width} is null")
-    data, letter = memoryview(values.buffers()[1]).cast("B"), LETTERS[kind]
-    size = data[:0].cast(letter).itemsize
-    array: memoryview = data[values.offset * size : (values.offset + rows * width) * size].cast(letter, (rows, *shape))
+        values = column.values.slice(begin, rows * width)  # `values` are those of the whole column, also of a slice
+        if values.null_count:
+            null = _first_null(values)
+            raise ValueError(f"{place}, row {null // width}: number {null % width} is null")
+        data, begin = values.buffers()[1], values.offset * size
+    array: memoryview = memoryview(data).cast("B")[begin : begin + rows * width * size].cast(letter, (rows, *shape))
     return array
+
+
+def _begin(column: pa.Array, layout: str, count: int, unit: str, place: str) -> int:
+    """The place of the first element of the first row, if all rows have ``count``."""
+    first, rows = int(column.offset), len(column)
+    if layout in FIXED:
+        size = getattr(column.type, FIXED[layout])
+        if size != count:
+            raise ValueError(f"{place}, row 0: expected {count} {unit}, got {size}")
+        return first * count
+    ends: Any = memoryview(column.buffers()[1]).cast("B")
+    at = ends.cast(VARIABLE[layout])[first : first + rows + 1].tolist()
+    if at != list(range(at[0], at[0] + rows * count + 1, count)):
+        sizes = [after - before for before, after in pairwise(at)]
+        row = next(i for i, size in enumerate(sizes) if size != count)
+        raise ValueError(f"{place}, row {row}: expected {count} {unit}, got {sizes[row]}")
+    return int(at[0])
 
 
 def _first_null(array: pa.Array) -> int:

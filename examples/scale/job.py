@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SCORES = 10
+TASK_BYTES = 1 << 24  # of files
 PYPROJECT = """\
 [build-system]
 requires = ["mlaot[onnx]"]
@@ -116,6 +117,12 @@ def score_file(job: Job, part: Path, out: Path) -> None:
         answers = [run(batch) for batch in file.iter_batches(job.task.batch_rows, use_threads=False)]
     pq.write_table(pa.Table.from_batches(answers), begun)
     begun.rename(out / part.name)
+
+
+def task_count(parts: Sequence[Path], workers: int) -> int:
+    """How many tasks an engine makes of files: few, since each costs it up to 0.1 s, but several for each worker."""
+    size = sum(part.stat().st_size for part in parts)
+    return min(len(parts), max(4 * workers, math.ceil(size / TASK_BYTES)))
 
 
 def answers(out: Path) -> pa.Table:

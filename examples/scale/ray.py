@@ -12,17 +12,17 @@ import ray
 import ray.data
 
 from examples.scale import measure
-from examples.scale.job import Job, scorer
+from examples.scale.job import Job, scorer, task_count
 
 
 class Scorer:
-    """An actor; Ray starts it once and calls it with one table after another."""
+    """An actor; Ray starts it once and calls it with one table after another, which are blocks of Ray's."""
 
     def __init__(self, job: Job) -> None:
-        self.score = scorer(job)
+        self.score, self.rows = scorer(job), job.task.batch_rows
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return pa.Table.from_batches([self.score(batch) for batch in table.to_batches()])
+        return pa.Table.from_batches([self.score(batch) for batch in table.to_batches(self.rows)])
 
 
 @contextmanager
@@ -42,11 +42,11 @@ def engine(job: Job, workers: int) -> Iterator[Callable[[Sequence[Path], Path], 
     context.use_datasource_v2 = False  # it starts 32 processes that read footers, for each data set
 
     def run(parts: Sequence[Path], out: Path) -> None:
-        rows = ray.data.read_parquet([str(part) for part in parts])
+        rows = ray.data.read_parquet([str(part) for part in parts], override_num_blocks=task_count(parts, workers))
         scored = rows.map_batches(
             Scorer,
             fn_constructor_args=(job,),
-            batch_size=job.task.batch_rows,
+            batch_size=None,
             batch_format="pyarrow",
             zero_copy_batch=True,
             compute=ray.data.ActorPoolStrategy(size=workers),

@@ -45,7 +45,9 @@ def work(options: argparse.Namespace) -> None:
     """Do the part of one process."""
     group = ENGINES[options.engine]()
     if options.measure:
-        speed = rows_per_second(options.measure, group, options.batch, options.piece, options.threads)
+        speed = rows_per_second(
+            options.measure, group, options.batch, options.piece, threads=options.threads, fused=options.fused
+        )
         if group.rank == 0:
             print(f"rows per second: {speed}")
         return
@@ -70,8 +72,11 @@ def work(options: argparse.Namespace) -> None:
         print(f"{len(losses)} steps, {group.size} processes, last loss {losses[-1]!r}")
 
 
-def rows_per_second(name: str, group: Group, batch: int, piece: int, threads: int) -> float:
-    """Train on random rows, and return how many rows all processes do in a second, in the fastest step."""
+def rows_per_second(name: str, group: Group, batch: int, piece: int, *, threads: int, fused: bool) -> float:
+    """Train on random rows, and return how many rows all processes do in a second, in the fastest step.
+
+    With ``fused``, a step is one call of ``train_step``.
+    """
     module = importlib.import_module("lenet.nn" if name == "lenet" else f"scale_net.{name}")
     model, rng = module.Model(), np.random.default_rng(0)
     model.set_threads(threads)
@@ -81,7 +86,10 @@ def rows_per_second(name: str, group: Group, batch: int, piece: int, threads: in
     for _ in range(300):  # other programs disturb some of them
         group.share(None)  # all begin together
         begun = time.perf_counter()
-        take_step(model, group, data, list(range(batch)), piece, ordered=False)
+        if fused:
+            model.train_step(*data)
+        else:
+            take_step(model, group, data, list(range(batch)), piece, ordered=False)
         best = max(best, batch / (time.perf_counter() - begun))
     return best
 
@@ -177,18 +185,19 @@ def scale(processes: int, rounds: int) -> None:
         for title, (times, pieces) in count.items():
             batch = ROWS * times * pieces
             piece = ROWS if times > 1 else ROWS // processes
-            jobs: dict[str, tuple[Any, ...]] = {"one": ("alone", 1, batch // times, ROWS, 1)}
-            jobs |= {engine: (engine, processes, batch, piece, 1) for engine in installed()}
-            jobs["threads"] = ("alone", 1, batch // times, ROWS, processes)
+            alone = ("--batch", batch // times, "--piece", ROWS)
+            jobs: dict[str, tuple[Any, ...]] = {"one": ("alone", 1, *alone)}
+            jobs |= {engine: (engine, processes, "--batch", batch, "--piece", piece) for engine in installed()}
+            jobs["threads"] = ("alone", 1, *alone, "--threads", processes)
+            jobs["train_step, one"] = ("alone", 1, *alone, "--fused")
             best = dict.fromkeys(jobs, 0.0)
             for _ in range(rounds):
-                for label, (engine, number, rows, cut, threads) in jobs.items():
-                    sizes = ("--batch", str(rows), "--piece", str(cut), "--threads", str(threads))
-                    said = run(engine, number, "--measure", name, *sizes)
+                for label, (engine, number, *how) in jobs.items():
+                    said = run(engine, number, "--measure", name, *map(str, how))
                     best[label] = max(best[label], float(said.partition("rows per second: ")[2].split()[0]))
-            one = best.pop("one")
+            one, fused = best.pop("one"), best.pop("train_step, one")
             others = ", ".join(f"{label} {speed:,.0f} ({speed / one / processes:.0%})" for label, speed in best.items())
-            print(f"  {name:5} {title:24} one {one:,.0f}, {others}", flush=True)
+            print(f"  {name:5} {title:24} one {one:,.0f} (train_step {fused:,.0f}), {others}", flush=True)
 
 
 def kill(folder: Path, steps: int) -> None:
@@ -229,6 +238,7 @@ def main(arguments: list[str]) -> None:
     for hidden in ("--die", "--measure"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--fused", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.engine:
         if not options.folder and not options.measure:

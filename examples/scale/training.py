@@ -1,13 +1,15 @@
 """Train one model in several processes: each has a part of every batch, and all make the same update.
 
 A joint batch is cut into pieces of fixed size, whatever the number of processes: piece k belongs to process k % size.
-The gradient of the batch is the mean over its examples, so a piece counts by its number of examples.
+The gradient of the batch is the mean over its examples, so a piece counts by its number of examples. The pieces of all
+steps are numbered, and random numbers depend on the number of the piece, not on the process.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,7 +21,9 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Piece = tuple[int, list[int]]  # its number, and its examples
 KEPT = 2  # checkpoints
+RANDOM = "random"  # the buffer of what dropout draws from: a key of two words, and a counter
 
 
 @dataclass(frozen=True)
@@ -101,38 +105,43 @@ def batches(examples: int, batch: int, seed: int) -> Iterator[list[int]]:
             yield order[start : start + batch]
 
 
-def take_step(model: Any, group: Group, data: tuple[Array, ...], rows: list[int], piece: int, ordered: bool) -> float:
-    """Do one update with the mean gradient of the joint batch ``rows``; return its loss from before the update."""
-    pieces = [rows[start : start + piece] for start in range(0, len(rows), piece)]
+def take_step(
+    model: Any, group: Group, data: tuple[Array, ...], rows: list[int], piece: int, ordered: bool, first: int = 0
+) -> float:
+    """Do one update with the mean gradient of the joint batch ``rows``; ``first`` is the number of its first piece.
+
+    Return the loss of the batch from before the update: with ``ordered`` all of it, else what this process's rows add
+    to it. So the engine adds up the losses of many steps at once.
+    """
+    pieces = [(first + k, rows[start : start + piece]) for k, start in enumerate(range(0, len(rows), piece))]
     loss = add_in_order(model, group, data, pieces) if ordered else add_by_engine(model, group, data, pieces)
     model.update()
     return loss
 
 
-def add_by_engine(model: Any, group: Group, data: tuple[Array, ...], pieces: list[list[int]]) -> float:
+def add_by_engine(model: Any, group: Group, data: tuple[Array, ...], pieces: list[Piece]) -> float:
     """Add up the gradients of this process's pieces, then let the engine add up those of all, in the model's memory."""
-    gradient, loss = np.asarray(model.flat_gradients), np.zeros(1)
-    piece, count = len(pieces[0]), sum(map(len, pieces))
+    gradient, loss = np.asarray(model.flat_gradients), 0.0
+    piece, count = len(pieces[0][1]), sum(len(rows) for _, rows in pieces)
     model.zero_grad()
-    for own in reversed(pieces[group.rank :: group.size]):
-        loss += backward(model, data, own)
+    for number, own in reversed(pieces[group.rank :: group.size]):
+        loss += accumulate(model, data, number, own)
         if len(own) < piece:  # the last piece of all, and the first one here
             gradient *= len(own) / piece
     gradient *= piece / count
     group.add_up(gradient)
-    group.add_up(loss)
-    return float(loss[0]) / count
+    return loss / count
 
 
-def add_in_order(model: Any, group: Group, data: tuple[Array, ...], pieces: list[list[int]]) -> float:
+def add_in_order(model: Any, group: Group, data: tuple[Array, ...], pieces: list[Piece]) -> float:
     """Get the gradients of all pieces to every process, which adds them in order: its bits are those of one process."""
     gradient, loss = np.asarray(model.flat_gradients), np.zeros(1)
-    total, count = np.zeros_like(gradient), sum(map(len, pieces))
+    total, count = np.zeros_like(gradient), sum(len(rows) for _, rows in pieces)
     for first in range(0, len(pieces), group.size):
         model.zero_grad()
         part = np.zeros(1)
-        for own in pieces[first : first + group.size][group.rank : group.rank + 1]:
-            part += backward(model, data, own)
+        for number, own in pieces[first : first + group.size][group.rank : group.rank + 1]:
+            part += accumulate(model, data, number, own)
             gradient *= len(own)
         for one in group.gather(gradient):
             total += one
@@ -142,12 +151,11 @@ def add_in_order(model: Any, group: Group, data: tuple[Array, ...], pieces: list
     return float(loss[0]) / count
 
 
-def backward(model: Any, data: tuple[Array, ...], rows: list[int]) -> float:
-    """Add the mean gradient of some rows to the model's gradients, and return the sum of their losses."""
-    model.set_input(*(array[rows] for array in data))
-    model.forward()
-    model.backward()
-    return float(model.loss()) * len(rows)
+def accumulate(model: Any, data: tuple[Array, ...], number: int, rows: list[int]) -> float:
+    """Add the mean gradient of a piece to the model's gradients, and return the sum of its losses."""
+    if RANDOM in getattr(model, "buffers", ()):
+        np.asarray(model.buffers[RANDOM])[2] = number % 2**32
+    return float(model.accumulate(*(array[rows] for array in data))) * len(rows)
 
 
 def save_checkpoint(folder: Path, model: Any, losses: list[float]) -> None:
@@ -212,19 +220,25 @@ def train(
     Rank 0 alone reads and writes checkpoints, one in ``every`` steps and one at the end. The others get the start from
     it, so they need no common folder. ``after`` is called with the number of steps that are done.
     """
-    if ordered and getattr(model, "buffers", None):
-        raise ValueError(
-            f"ordered: buffers depend on the number of processes; this model has {', '.join(model.buffers)}"
-        )
+    running = [name for name in getattr(model, "buffers", ()) if name != RANDOM]
+    if ordered and running:
+        raise ValueError(f"ordered: buffers depend on the number of processes; this model has {', '.join(running)}")
     losses = load_checkpoint(folder, model) if group.rank == 0 else []
     model, losses = group.share((model, losses))
+    own = list[float]()  # of the steps since the last checkpoint
     for step, rows in enumerate(batches(len(data[0]), batch, seed)):
         if step == steps:
             break
         if step < len(losses):
             continue
-        losses.append(take_step(model, group, data, rows, piece, ordered))
-        if group.rank == 0 and (len(losses) % every == 0 or len(losses) == steps):
-            save_checkpoint(folder, model, losses)
-        after(len(losses))
+        own.append(take_step(model, group, data, rows, piece, ordered, step * math.ceil(batch / piece)))
+        if (step + 1) % every == 0 or step + 1 == steps:
+            added = np.array(own)
+            if not ordered:
+                group.add_up(added)
+            losses += added.tolist()
+            own.clear()
+            if group.rank == 0:
+                save_checkpoint(folder, model, losses)
+        after(step + 1)
     return model, losses

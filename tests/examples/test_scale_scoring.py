@@ -37,6 +37,7 @@ class Kind:
     text: str
     value_type: str = "float"
     list_size: int = 0
+    byte_width: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -44,7 +45,7 @@ class Kind:
 
 @dataclass
 class Fake:
-    """An array of pyarrow: a window on numbers, or on lists that are ``ends`` of ``values``."""
+    """An array of pyarrow: a window on numbers, on lists that are ``ends`` of ``values``, or on bytes."""
 
     type: Kind
     rows: int
@@ -65,7 +66,7 @@ class Fake:
         return type("Valid", (), {"to_pylist": lambda _: valid})()
 
     def buffers(self) -> list[Any]:
-        return [None, self.data]
+        return [None, self.data, self.values]
 
     def slice(self, begin: int, rows: int) -> Fake:
         return replace(self, offset=self.offset + begin, rows=rows)
@@ -84,14 +85,36 @@ def lists(*sizes: int, kind: str = "list", letter: str = "i") -> Fake:
     return Fake(Kind(f"{kind}<element: float>"), len(sizes), data=ends, values=numbers)
 
 
-@pytest.mark.parametrize("column", [fixed(4, 6), lists(6, 6, 6, 6), lists(6, 6, 6, 6, kind="large_list", letter="q")])
+def fixed_bytes(rows: int, width: int) -> Fake:
+    """The bytes of 0, 1, 2 and so on."""
+    numbers = array("f", range(rows * width))
+    return Fake(Kind(f"fixed_size_binary[{4 * width}]", byte_width=4 * width), rows, data=None, values=numbers)
+
+
+def bytes_of(*sizes: int, kind: str = "binary", letter: str = "i") -> Fake:
+    """The same in rows of so many bytes."""
+    ends = array(letter, [sum(sizes[:k]) for k in range(len(sizes) + 1)])
+    return Fake(Kind(kind), len(sizes), data=ends, values=array("f", range(ends[-1] // 4)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(fixed(4, 6), lists(6, 6, 6, 6), lists(6, 6, 6, 6, kind="large_list", letter="q")),
+        *(fixed_bytes(4, 6), bytes_of(24, 24, 24, 24), bytes_of(24, 24, 24, 24, kind="large_binary", letter="q")),
+    ],
+    ids=lambda column: column.type.text,
+)
 def test_matrix(column: Fake) -> None:
     """The rows of a whole column and of a slice, in the memory of the column."""
     whole = matrix(column, "x", "float", (2, 3))
     assert np.array_equal(np.asarray(whole), np.arange(24).reshape(4, 2, 3))
     part = matrix(column.slice(1, 2), "x", "float", (6,))
     assert np.array_equal(np.asarray(part), np.arange(24).reshape(4, 6)[1:3])
-    column.values.data[column.values.offset + 6] = 99
+    if isinstance(column.values, array):
+        column.values[6] = 99
+    else:
+        column.values.data[column.values.offset + 6] = 99
     assert part[0, 0] == whole[1, 0, 0] == 99
 
 
@@ -101,10 +124,16 @@ def test_matrix(column: Fake) -> None:
         (fixed(2, 5), "column 'x', row 0: expected 6 numbers, got 5"),
         (lists(6, 6, 5, 7), "column 'x', row 2: expected 6 numbers, got 5"),
         (lists(6, 6, 5, 7).slice(1, 3), "column 'x', row 1: expected 6 numbers, got 5"),
-        (replace(fixed(3, 6), nulls=frozenset([1])), "column 'x', row 1: the list is null"),
-        (replace(fixed(1, 6), type=Kind("fixed_size_list<element: double>[6]", "double", 6)), "of type float, got"),
-        (replace(fixed(1, 6), type=Kind("dictionary<values=float>")), "of type float, got dictionary"),
-        (replace(fixed(1, 6), type=Kind("float")), "expected lists of 6 numbers of type float, got float"),
+        (fixed_bytes(2, 5), "column 'x', row 0: expected 24 bytes, got 20"),
+        (bytes_of(24, 20, 28), "column 'x', row 1: expected 24 bytes, got 20"),
+        (replace(fixed(3, 6), nulls=frozenset([1])), "column 'x', row 1: the row is null"),
+        (replace(bytes_of(24, 24), nulls=frozenset([1])), "column 'x', row 1: the row is null"),
+        (
+            replace(fixed(1, 6), type=Kind("fixed_size_list<element: double>[6]", "double", 6)),
+            "of type float, or their bytes, got fixed",
+        ),
+        (replace(fixed(1, 6), type=Kind("dictionary<values=float>")), "of type float, or their bytes, got dictionary"),
+        (replace(fixed(1, 6), type=Kind("float")), "expected lists of 6 numbers of type float, or their bytes, got f"),
     ],
 )
 def test_matrix_refuses(column: Fake, message: str) -> None:
@@ -132,8 +161,19 @@ def test_arrow() -> None:
         assert double(batch.slice(4)).schema == double(batch).schema
         with pytest.raises(ValueError, match="column 'x', row 1: number 0 is null"):
             matrix(pa.array([[1, 2], [None, 3]], pa.list_(pa.float32(), 2)), "x", "float", (2,))
-        with pytest.raises(ValueError, match="column 'x', row 1: the list is null"):
+        with pytest.raises(ValueError, match="column 'x', row 1: the row is null"):
             matrix(pa.array([[1, 2], None], pa.list_(pa.float32(), 2)), "x", "float", (2,))
+    for kind in (pa.binary(24), pa.binary(), pa.large_binary()):
+        column = pa.array([row.tobytes() for row in numbers], kind)
+        assert np.array_equal(matrix(column.slice(1, 2), "x", "float", (3, 2)), numbers[1:3].reshape(2, 3, 2))
+        with pytest.raises(ValueError, match="column 'x', row 0: expected 20 bytes, got 24"):
+            matrix(column, "x", "float", (5,))
+        with pytest.raises(ValueError, match="column 'x', row 0: the row is null"):
+            matrix(pa.array([None, bytes(24)], kind), "x", "float", (6,))
+    uneven = pa.array([b"odd", *[row.tobytes() for row in numbers]])
+    assert np.array_equal(matrix(uneven.slice(1), "x", "float", (6,)), numbers)
+    with pytest.raises(ValueError, match="column 'x', row 0: expected 24 bytes, got 3"):
+        matrix(uneven, "x", "float", (6,))
     answers = np.ones((3, 2), np.float32)
     column = vectors(answers)
     answers[1, 1] = 5

@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 
 import mlaot
-from examples.scale.training import Group, alone, batches, checkpoints, load_checkpoint, orders, save_checkpoint, train
+from examples.scale.training import (
+    Group,
+    accumulate,
+    alone,
+    batches,
+    checkpoints,
+    load_checkpoint,
+    orders,
+    save_checkpoint,
+    train,
+)
 from mlaot import nn, optim
 from mlaot.nn import functional as F
 
@@ -31,8 +41,18 @@ JOB: dict[str, Any] = {"steps": 8, "batch": 5, "piece": 2, "seed": 7}  # an epoc
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """A compiled model: 3-4-3, with Adam."""
+    return build(tmp_path_factory, nn.Tanh())
+
+
+@pytest.fixture(scope="module")
+def dropping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The same with dropout."""
+    return build(tmp_path_factory, nn.Tanh(), nn.Dropout(0.3))
+
+
+def build(tmp_path_factory: pytest.TempPathFactory, *between: nn.Module) -> ModuleType:
     rng = np.random.default_rng(1)
-    layers = nn.Sequential(nn.Linear(3, 4, rng=rng), nn.Tanh(), nn.Linear(4, 3, rng=rng))
+    layers = nn.Sequential(nn.Linear(3, 4, rng=rng), *between, nn.Linear(4, 3, rng=rng))
 
     def loss(out: Any, y: mlaot.i64) -> Any:
         return F.cross_entropy(out, y)
@@ -106,6 +126,21 @@ def test_ranks_train_as_one_process_on_the_joint_batch(net: ModuleType, tmp_path
         for model, others in train_on(net, size, tmp_path / str(size), ordered):
             np.testing.assert_allclose(others, losses, rtol=1e-6)
             np.testing.assert_allclose(model.flat_parameters, whole.flat_parameters, rtol=1e-5, atol=1e-6)
+
+
+def test_random_numbers_belong_to_pieces(dropping: ModuleType, tmp_path: Path) -> None:
+    """Dropout gives the same bits for any number of ranks, all along a training with a restart; no two pieces share."""
+    one, losses = train_on(dropping, 1, tmp_path / "1", True)[0]
+    train(dropping.Model(), DATA, alone(), ordered=True, folder=tmp_path / "2", **JOB | {"steps": 3})
+    for model, others in train_on(dropping, 2, tmp_path / "2", True):
+        assert others == losses
+        assert bytes(model.flat_parameters) == bytes(one.flat_parameters)
+    for model, others in train_on(dropping, 2, tmp_path / "by engine", False):
+        np.testing.assert_allclose(others, losses, rtol=1e-5)
+        np.testing.assert_allclose(model.flat_parameters, one.flat_parameters, rtol=1e-4, atol=1e-6)
+    same = [1, 1, 1, 1], dropping.Model()
+    first, second, again = (accumulate(same[1], DATA, number, same[0]) for number in (3, 4, 3))
+    assert first == again != second
 
 
 def test_training_goes_on_from_a_checkpoint(net: ModuleType, tmp_path: Path) -> None:
