@@ -87,7 +87,7 @@ class Group:
 def cheap_nodes(graph: Graph) -> set[Node]:
     """Return elementwise nodes of stored values that every row kernel recomputes where it reads them."""
     sizes: dict[Node, int] = {}  # how many nodes are recomputed for each cheap node
-    roots = set(map(root_of, graph.roots()))
+    roots = set(map(root_of, graph.roots())) | copied_nodes(graph)
     for node in graph.nodes():
         if node.op.cheap and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap node behind a view has another shape and is not recomputed
@@ -96,6 +96,14 @@ def cheap_nodes(graph: Graph) -> set[Node]:
             if size <= NODES_AGAIN and all(a in cheap or is_stored(base_of(a)) or is_free(a) for a in args):
                 sizes[node] = size
     return set(sizes)
+
+
+def copied_nodes(graph: Graph) -> set[Node]:
+    """Return the values that are copied to a slot after others have read its old value.
+
+    If the copy computed them again, it would read slots that have new values already.
+    """
+    return {root_of(node.arg(0)) for node in map(slot_root, graph.writes.values()) if node.op is ew.copy}
 
 
 def is_mask(node: Node, readers: list[Node]) -> bool:
@@ -208,7 +216,7 @@ class _Fusion:
         self.light: dict[Node, list[Node]] = {}  # what a row group computes again for each value
         self.inner = parts_only(graph, used) | _around_slots(graph, used)
         self.cheap = cheap_nodes(graph)
-        self.fixed = self.outputs | self.written | self.cheap
+        self.fixed = self.outputs | self.written | self.cheap | copied_nodes(graph)
         self.masks = {n for n in graph.nodes() if n not in self.fixed and is_mask(n, used[n])}
         recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n.type.shape} | outer_nodes(graph)
         self.recomputed = self.masks | (recomputed - self.fixed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import mlaot
 from mlaot import nn, optim
 from mlaot.generate import compile_model
+from mlaot.micrograd import Value, declare
 from mlaot.nn import functional as F
 from mlaot.optim import Optimizer
 from mlaot.settings.options import Options
@@ -198,3 +200,23 @@ def test_updates_that_read_slots_through_views_and_masks(through_view: bool, tmp
         parts.backward()
         parts.update()
     np.testing.assert_allclose(parts.flat_parameters, whole.flat_parameters, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_slots_whose_updates_read_each_other(count: int, tmp_path: Path) -> None:
+    """No update may come first, and each is cheap enough to be computed again: all read the old values."""
+    values = [Value(number) for number in (0.7, -0.3, 1.9)[:count]]
+    product = prod(values[1:], start=values[0])
+    model = declare(
+        product, inputs={}, parameters={f"p{i}": value for i, value in enumerate(values)}, loss=(product - 1.0) ** 2
+    )
+    module = load(build_module(model, f"crossed{count}", tmp_path, ("base",)))
+    parts, wanted = module.Model(), np.array([value.data for value in values])
+    for _ in range(3):
+        module.train_step(lr=0.1)
+        parts.zero_grad()
+        parts.accumulate()
+        parts.update(lr=0.1)
+        wanted = wanted - 0.1 * 2 * (wanted.prod() - 1) * wanted.prod() / wanted
+        np.testing.assert_allclose([module.data(i) for i in range(count)], wanted, rtol=1e-12)
+        np.testing.assert_allclose([parts.data(i) for i in range(count)], wanted, rtol=1e-12)
