@@ -220,6 +220,10 @@ def train(
     Rank 0 alone reads and writes checkpoints, one in ``every`` steps and one at the end. The others get the start from
     it, so they need no common folder. ``after`` is called with the number of steps that are done.
     """
+    if np.asarray(model.flat_gradients).dtype.kind != "f":
+        raise ValueError(
+            "the parameters have several types, so their gradients are no vector; declare them with one type"
+        )
     running = [name for name in getattr(model, "buffers", ()) if name != RANDOM]
     if ordered and running:
         raise ValueError(f"ordered: buffers depend on the number of processes; this model has {', '.join(running)}")

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,13 @@ def test_random_numbers_belong_to_pieces(dropping: ModuleType, tmp_path: Path) -
     same = [1, 1, 1, 1], dropping.Model()
     first, second, again = (accumulate(same[1], DATA, number, same[0]) for number in (3, 4, 3))
     assert first == again != second
+
+
+def test_parameters_of_several_types_are_refused(tmp_path: Path) -> None:
+    """Their gradients are bytes, which no engine can add up."""
+    mixed = SimpleNamespace(flat_gradients=np.zeros(12, np.uint8))
+    with pytest.raises(ValueError, match="several types"):
+        train(mixed, DATA, alone(), ordered=False, folder=tmp_path, **JOB)
 
 
 def test_training_goes_on_from_a_checkpoint(net: ModuleType, tmp_path: Path) -> None:
