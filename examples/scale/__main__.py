@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MAIN = re.compile(r"^def main\(", re.MULTILINE)
+MAIN = re.compile(r"^def main\(arguments\b", re.MULTILINE)
 
 
 def names(folder: Path = HERE) -> list[str]:
