@@ -110,6 +110,11 @@ def test_accumulate_is_all_of_its_phases(build: Build, name: str, count: int) ->
     assert step.accumulate(x, label) == pytest.approx(whole.train_step(x, label), rel=1e-12)
     step.update()
     np.testing.assert_allclose(step.flat_parameters, whole.flat_parameters, rtol=1e-9, atol=1e-12)
+    kept = bytes(one.flat_gradients)
+    for inputs, message in (((x, label + 3), "label.* 0 to 2"), ((x[:0], label[:0]), "at least 1, got 0")):
+        with pytest.raises((ValueError, IndexError), match=message):
+            one.accumulate(*inputs)
+    assert bytes(one.flat_gradients) == kept
 
 
 def test_training_goes_on_from_a_file(build: Build, tmp_path: Path) -> None:
