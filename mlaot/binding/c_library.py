@@ -21,7 +21,7 @@ from mlaot.binding.methods import HIDDEN, entry_types, range_lines
 from mlaot.errors import MlaotError
 from mlaot.ir.dims import Dim, assign, names, parse
 from mlaot.ir.indices import IndexRange
-from mlaot.ir.module import PHASES, SEEN
+from mlaot.ir.module import SEEN
 from mlaot.ir.types import DTYPES
 from mlaot.lower.identifiers import array_name, c_expression, dim_name
 from mlaot.lower.program import Entry, ExtensionModule, Port
@@ -110,7 +110,7 @@ def render_library(module: ExtensionModule, shared: dict[str, Any]) -> dict[str,
 
 def library_functions(module: ExtensionModule) -> list[dict[str, Any]]:
     """Describe the entries that C can call: all but those that only functions of the Python module use."""
-    hidden = {*HIDDEN, *(("accumulate", "update") if any(entry.name == PHASES for entry in module.entries) else ())}
+    hidden = {*HIDDEN, *(("accumulate", "update") if module.phases is not None else ())}
     extents = Extents(module)
     return [library_function(module, extents, entry) for entry in module.entries if entry.name not in hidden]
 

@@ -57,13 +57,12 @@ def methods(module: ExtensionModule, fit: Fit | None, scalars: bool) -> list[Met
 
     ``scalars`` is true for scalar models.
     """
-    verbs = any(entry.name == PHASES for entry in module.entries)
-    functions = [entry_method(entry, verbs) for entry in module.entries if entry.name not in HIDDEN]
+    phases = module.phases
+    functions = [entry_method(entry, phases is not None) for entry in module.entries if entry.name not in HIDDEN]
     if fit is not None:
         functions.append(fit_method(fit))
-    for entry in module.entries:
-        if entry.name == PHASES:
-            functions += verb_methods(entry)
+    if phases is not None:
+        functions += verb_methods(phases)
     if has_gradients(module):
         functions.append(no_argument_method("zero_grad", "Set all gradients to zero."))
     if module.slots:

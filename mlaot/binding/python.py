@@ -126,7 +126,7 @@ def render_python(program: Program) -> str:
         has_gradients=has_gradients(module),
         is_prepared=module.is_prepared,
         scalars=bool(scalar_offsets(module)),
-        verbs=any(entry.name == PHASES for entry in entries),
+        verbs=module.phases is not None,
         fit=fit,
         fit_refusal=repr(fit.refusal) if fit else "",
         session="file_names" in module.info,
@@ -395,7 +395,7 @@ def lines_of(text: str, width: int) -> list[str]:
 def slots_of(module: ExtensionModule) -> tuple[str, ...]:
     """Return the names of the attributes that a ``Model`` object has."""
     state = ("_memory", "_process", "_turn") if module.slots else ()
-    held = ("_held",) if any(entry.name == PHASES for entry in module.entries) else ()
+    held = ("_held",) if module.phases is not None else ()
     return ("__weakref__", *state, *held, *(f"_{attribute.name}" for attribute in attributes(module)))
 
 

@@ -206,7 +206,7 @@ def features(module: ExtensionModule, fit: Fit | None, served: ExtensionModule, 
         "HAS_STATE": bool(module.slots),
         "HAS_GRADIENTS": has_gradients(module),
         "HAS_SCALARS": bool(scalar_offsets(module)),
-        "HAS_PHASES": any(entry.name == PHASES for entry in entries),
+        "HAS_PHASES": module.phases is not None,
         "HAS_NAMED": any(entry.named for entry in entries),
         "HAS_REFUSALS": any(entry.refusals for entry in entries),
         "HAS_COUNTS": any(entry.counts for entry in entries),
@@ -266,7 +266,7 @@ def state_fields(module: ExtensionModule) -> dict[str, object]:
         "initial_at": initial_at,
         "initial_bytes": len(module.initial),
         **({"base": f'"{base_of(module)}"'} if base_of(module) else {}),
-        "is_split": str(any(entry.name == PHASES and entry.split for entry in module.entries)).lower(),
+        "is_split": str(module.phases is not None and module.phases.split).lower(),
     }
     if has_gradients(module):
         flat = flat_region(module)
@@ -429,7 +429,7 @@ def entry_row(module: ExtensionModule, extents: Extents, entry: Entry) -> dict[s
         "scalar": "true" if is_scalar(entry) else "false",
         "numbers": "true" if gives_numbers(entry) else "false",
         "named": entry.named,
-        "held": HELD.get(entry.name) if any(e.name == PHASES for e in module.entries) else None,
+        "held": HELD.get(entry.name) if module.phases is not None else None,
         "kernel": kernel_names(module).index(kernel),
         "workspace": c_expression(entry.workspace),
         "work": c_expression(entry.work),

@@ -84,10 +84,10 @@ class Group:
         return self.axes == (len(self.shape) - 1,)
 
 
-def cheap_nodes(graph: Graph) -> set[Node]:
-    """Return elementwise nodes of stored values that every row kernel recomputes where it reads them."""
+def cheap_nodes(graph: Graph, copied: set[Node]) -> set[Node]:
+    """Return elementwise nodes of stored values but ``copied``, which row kernels recompute where they read them."""
     sizes: dict[Node, int] = {}  # how many nodes are recomputed for each cheap node
-    roots = set(map(root_of, graph.roots())) | copied_nodes(graph)
+    roots = set(map(root_of, graph.roots())) | copied
     for node in graph.nodes():
         if node.op.cheap and vector_dtype(node) and node not in roots and not is_free(node):
             args = [a.find() for a in node.args]  # a cheap node behind a view has another shape and is not recomputed
@@ -215,8 +215,9 @@ class _Fusion:
         self.order: dict[Group, int] = {}
         self.light: dict[Node, list[Node]] = {}  # what a row group computes again for each value
         self.inner = parts_only(graph, used) | _around_slots(graph, used)
-        self.cheap = cheap_nodes(graph)
-        self.fixed = self.outputs | self.written | self.cheap | copied_nodes(graph)
+        copied = copied_nodes(graph)
+        self.cheap = cheap_nodes(graph, copied)
+        self.fixed = self.outputs | self.written | self.cheap | copied
         self.masks = {n for n in graph.nodes() if n not in self.fixed and is_mask(n, used[n])}
         recomputed = {n for n in graph.nodes() if n.op in RECOMPUTED and n.type.shape} | outer_nodes(graph)
         self.recomputed = self.masks | (recomputed - self.fixed)

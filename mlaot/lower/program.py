@@ -8,7 +8,7 @@ from functools import cached_property
 
 from mlaot.ir.dims import Dim, largest, substitute
 from mlaot.ir.dims import names as dim_names
-from mlaot.ir.module import PREPARE, Generation
+from mlaot.ir.module import PHASES, PREPARE, Generation
 from mlaot.ir.ports import Draw
 from mlaot.ir.ports import Port as Port
 from mlaot.ir.types import DTYPES
@@ -170,6 +170,11 @@ class ExtensionModule:
     def isas(self) -> tuple[str, ...]:
         """The instruction sets that it has C for."""
         return self.options.isas
+
+    @property
+    def phases(self) -> Entry | None:
+        """The entry that ``forward()`` and ``backward()`` run after ``set_input()``, in a module that trains."""
+        return next((entry for entry in self.entries if entry.name == PHASES), None)
 
     @property
     def c_dims(self) -> tuple[str, ...]:

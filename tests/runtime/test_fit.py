@@ -7,7 +7,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import mlaot
+from examples.scale.training import orders
 from mlaot import nn, optim
 from mlaot.binding.fit import make_fit
 from mlaot.binding.interface import render_interface
@@ -38,19 +39,6 @@ def examples(count: int, seed: int = 0) -> tuple[Array, Array]:
     """Examples for the hand-made module."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(count, 3)), rng.integers(0, 2, count, dtype=np.int32)
-
-
-def orders(count: int, seed: int) -> Iterator[list[int]]:
-    """The order of each epoch, as docs/module.md has it."""
-    order, state = list(range(count)), seed
-    while True:
-        for i in range(count):
-            state = (state + 0x9E3779B97F4A7C15) % 2**64
-            z = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-            z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
-            k = i + ((z ^ z >> 31) * (count - i) >> 64)
-            order[i], order[k] = order[k], order[i]
-        yield list(order)
 
 
 def loop(model: Any, data: tuple[Array, ...], batch: int, epochs: int, seed: int | None, **rates: float) -> float:
